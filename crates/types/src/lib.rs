@@ -1,0 +1,19 @@
+//! The words of Tidegate as types: ids, offsets, epochs, producer identity and durability modes.
+//!
+//! Promises: every value is valid once it exists (constructors check the range), arithmetic on offsets is
+//! checked, and no type here does I/O. It deliberately knows nothing of Kafka's wire format, of storage
+//! layouts or of configuration files.
+
+mod durability;
+mod epoch;
+mod id;
+mod offset;
+mod producer;
+mod time;
+
+pub use durability::{DurabilityMode, UnknownDurabilityMode};
+pub use epoch::{BrokerEpoch, ControllerEpoch, LeaderEpoch};
+pub use id::{BrokerId, InvalidId, PartitionId, PartitionIndex, TopicId, TopicName};
+pub use offset::{Offset, OffsetRange, OffsetOverflow};
+pub use producer::{ProducerEpoch, ProducerId, Sequence};
+pub use time::TimestampMs;
