@@ -24,7 +24,11 @@ impl TopicId {
     /// Wraps a UUID. The nil UUID means "no topic" on the wire and is refused.
     pub fn new(uuid: Uuid) -> Result<Self, InvalidId> {
         if uuid.is_nil() {
-            return Err(InvalidId { kind: "topic id", value: uuid.to_string(), reason: "all zeros" });
+            return Err(InvalidId {
+                kind: "topic id",
+                value: uuid.to_string(),
+                reason: "all zeros",
+            });
         }
         Ok(Self(uuid))
     }
@@ -63,7 +67,11 @@ impl TopicName {
     pub const MAX_LENGTH: usize = 249;
 
     pub fn new(name: &str) -> Result<Self, InvalidId> {
-        let invalid = |reason| InvalidId { kind: "topic name", value: name.chars().take(260).collect(), reason };
+        let invalid = |reason| InvalidId {
+            kind: "topic name",
+            value: name.chars().take(260).collect(),
+            reason,
+        };
         if name.is_empty() {
             return Err(invalid("it is empty"));
         }
@@ -73,8 +81,13 @@ impl TopicName {
         if name.len() > Self::MAX_LENGTH {
             return Err(invalid("it is longer than 249 characters"));
         }
-        if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
-            return Err(invalid("only ASCII letters, digits, '.', '_' and '-' are allowed"));
+        if !name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        {
+            return Err(invalid(
+                "only ASCII letters, digits, '.', '_' and '-' are allowed",
+            ));
         }
         Ok(Self(name.into()))
     }
@@ -111,15 +124,21 @@ impl PartitionIndex {
     /// `index` must fit the wire's non-negative 32-bit integer.
     pub fn new(index: u32) -> Result<Self, InvalidId> {
         if index > i32::MAX as u32 {
-            return Err(InvalidId { kind: "partition index", value: index.to_string(), reason: "above 2^31-1" });
+            return Err(InvalidId {
+                kind: "partition index",
+                value: index.to_string(),
+                reason: "above 2^31-1",
+            });
         }
         Ok(Self(index))
     }
 
     pub fn from_wire(index: i32) -> Result<Self, InvalidId> {
-        u32::try_from(index)
-            .map(Self)
-            .map_err(|_| InvalidId { kind: "partition index", value: index.to_string(), reason: "negative" })
+        u32::try_from(index).map(Self).map_err(|_| InvalidId {
+            kind: "partition index",
+            value: index.to_string(),
+            reason: "negative",
+        })
     }
 
     pub fn get(self) -> u32 {
@@ -157,15 +176,21 @@ pub struct BrokerId(u32);
 impl BrokerId {
     pub fn new(id: u32) -> Result<Self, InvalidId> {
         if id > i32::MAX as u32 {
-            return Err(InvalidId { kind: "broker id", value: id.to_string(), reason: "above 2^31-1" });
+            return Err(InvalidId {
+                kind: "broker id",
+                value: id.to_string(),
+                reason: "above 2^31-1",
+            });
         }
         Ok(Self(id))
     }
 
     pub fn from_wire(id: i32) -> Result<Self, InvalidId> {
-        u32::try_from(id)
-            .map(Self)
-            .map_err(|_| InvalidId { kind: "broker id", value: id.to_string(), reason: "negative" })
+        u32::try_from(id).map(Self).map_err(|_| InvalidId {
+            kind: "broker id",
+            value: id.to_string(),
+            reason: "negative",
+        })
     }
 
     pub fn get(self) -> u32 {

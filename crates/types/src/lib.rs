@@ -14,6 +14,6 @@ mod time;
 pub use durability::{DurabilityMode, UnknownDurabilityMode};
 pub use epoch::{BrokerEpoch, ControllerEpoch, LeaderEpoch};
 pub use id::{BrokerId, InvalidId, PartitionId, PartitionIndex, TopicId, TopicName};
-pub use offset::{Offset, OffsetRange, OffsetOverflow};
+pub use offset::{Offset, OffsetOverflow, OffsetRange};
 pub use producer::{ProducerEpoch, ProducerId, Sequence};
 pub use time::TimestampMs;

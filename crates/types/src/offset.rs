@@ -41,7 +41,10 @@ impl Offset {
     pub fn checked_add(self, delta: i64) -> Result<Self, OffsetOverflow> {
         match self.0.checked_add(delta) {
             Some(sum) if sum >= 0 => Ok(Self(sum)),
-            _ => Err(OffsetOverflow { base: self.0, delta }),
+            _ => Err(OffsetOverflow {
+                base: self.0,
+                delta,
+            }),
         }
     }
 
@@ -105,7 +108,16 @@ mod tests {
     #[test]
     fn addition_past_63_bits_is_an_error() {
         let last = Offset::from_wire(i64::MAX).unwrap();
-        assert_eq!(last.checked_add(1), Err(OffsetOverflow { base: i64::MAX, delta: 1 }));
-        assert_eq!(Offset::ZERO.checked_add(-1), Err(OffsetOverflow { base: 0, delta: -1 }));
+        assert_eq!(
+            last.checked_add(1),
+            Err(OffsetOverflow {
+                base: i64::MAX,
+                delta: 1
+            })
+        );
+        assert_eq!(
+            Offset::ZERO.checked_add(-1),
+            Err(OffsetOverflow { base: 0, delta: -1 })
+        );
     }
 }
