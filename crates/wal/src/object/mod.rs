@@ -1,0 +1,1 @@
+//! The object WAL: log files that are immutable objects.
