@@ -6,6 +6,9 @@
 //! which is Kafka 4.1's protocol. A test decodes generated bodies of every version with that crate, so a
 //! wrong line here fails the build.
 //!
+//! To support a later version, raise the last number of the request's line and mark what is new with
+//! `since`; the tests then decode the new version too.
+//!
 //! The crate's own `ApiKey::valid_versions` can't serve as the table of versions: it lists OffsetCommit and
 //! OffsetFetch version 10, which the crate's decoders refuse.
 
