@@ -1,0 +1,233 @@
+//! What the log holds, what is on its way there, and who waits for it.
+//!
+//! Every value has a durable state and the values of appends that are still pending. Rules look at the newest
+//! one, so that two requests in a row see each other; readers and exports see the durable one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::Bytes;
+
+use crate::context::Waiter;
+use crate::offsets::OffsetStore;
+use crate::records::{RecordKey, encode_key, encode_offset};
+use crate::timers::{Timer, Timers};
+use crate::{
+    AppendId, Effect, GroupConfig, GroupId, Now, OffsetAndMetadata, Record, TopicPartition,
+};
+
+/// One value of the log, durable and pending.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot<V> {
+    durable: Option<V>,
+    pending: VecDeque<(AppendId, Option<V>)>,
+}
+
+impl<V> Default for Slot<V> {
+    fn default() -> Self {
+        Self {
+            durable: None,
+            pending: VecDeque::new(),
+        }
+    }
+}
+
+impl<V> Slot<V> {
+    pub(crate) fn durable(&self) -> Option<&V> {
+        self.durable.as_ref()
+    }
+
+    /// The value that the log will have if all pending appends succeed.
+    pub(crate) fn newest(&self) -> Option<&V> {
+        match self.pending.back() {
+            Some((_, value)) => value.as_ref(),
+            None => self.durable.as_ref(),
+        }
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        self.durable.is_none() && self.pending.is_empty()
+    }
+
+    pub(crate) fn set_durable(&mut self, value: Option<V>) {
+        self.durable = value;
+    }
+
+    pub(crate) fn stage(&mut self, id: AppendId, value: Option<V>) {
+        self.pending.push_back((id, value));
+    }
+
+    /// Ends what append `id` staged here. Pending values of earlier appends are superseded by a durable one.
+    pub(crate) fn settle(&mut self, id: AppendId, durable: bool) {
+        if !durable {
+            self.pending.retain(|(pending, _)| *pending != id);
+            return;
+        }
+        while self
+            .pending
+            .front()
+            .is_some_and(|(pending, _)| *pending <= id)
+        {
+            if let Some((pending, value)) = self.pending.pop_front()
+                && pending == id
+            {
+                self.durable = value;
+            }
+        }
+    }
+}
+
+/// A change of one value.
+#[derive(Debug, Clone)]
+pub(crate) enum Write {
+    Group(GroupId, Option<Bytes>),
+    Offset(GroupId, TopicPartition, Option<OffsetAndMetadata>),
+}
+
+impl Write {
+    fn record(&self) -> Record {
+        match self {
+            Self::Group(group, value) => Record {
+                key: encode_key(&RecordKey::Group(group.clone())),
+                value: value.clone(),
+            },
+            Self::Offset(group, target, value) => Record {
+                key: encode_key(&RecordKey::Offset(group.clone(), target.clone())),
+                value: value.as_ref().map(encode_offset),
+            },
+        }
+    }
+}
+
+/// An append that the host hasn't reported on.
+#[derive(Debug)]
+pub(crate) struct PendingAppend {
+    keys: Vec<RecordKey>,
+    pub(crate) waiters: Vec<Waiter>,
+}
+
+/// An append that has ended.
+#[derive(Debug)]
+pub(crate) struct Settled {
+    pub(crate) waiters: Vec<Waiter>,
+    /// Those it wrote of.
+    pub(crate) groups: BTreeSet<GroupId>,
+}
+
+/// All values of the partition and its pending appends.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// Encoded group metadata, as the log has it. The live group is ahead of it during a rebalance.
+    pub(crate) groups: BTreeMap<GroupId, Slot<Bytes>>,
+    pub(crate) offsets: OffsetStore,
+    pending: BTreeMap<AppendId, PendingAppend>,
+    next: AppendId,
+}
+
+impl Journal {
+    pub(crate) fn new() -> Self {
+        Self {
+            groups: BTreeMap::new(),
+            offsets: OffsetStore::default(),
+            pending: BTreeMap::new(),
+            next: AppendId::FIRST,
+        }
+    }
+
+    /// Stages the writes as one append. `waiters` are served when the host reports it.
+    pub(crate) fn append(
+        &mut self,
+        now: Now,
+        config: &GroupConfig,
+        timers: &mut Timers,
+        effects: &mut Vec<Effect>,
+        writes: Vec<Write>,
+        waiters: Vec<Waiter>,
+    ) -> AppendId {
+        let id = self.next;
+        self.next = id.next();
+        let mut records = Vec::with_capacity(writes.len());
+        let mut keys = Vec::with_capacity(writes.len());
+        for write in writes {
+            records.push(write.record());
+            match write {
+                Write::Group(group, value) => {
+                    self.groups
+                        .entry(group.clone())
+                        .or_default()
+                        .stage(id, value);
+                    keys.push(RecordKey::Group(group));
+                }
+                Write::Offset(group, target, value) => {
+                    self.offsets.stage(id, &group, &target, value);
+                    keys.push(RecordKey::Offset(group, target));
+                }
+            }
+        }
+        self.pending.insert(id, PendingAppend { keys, waiters });
+        let timeout = u64::from(config.offset_commit_timeout_ms);
+        timers.schedule(Timer::Append(id), now.monotonic_ms.saturating_add(timeout));
+        effects.push(Effect::Append {
+            id,
+            at: now.wall,
+            records,
+        });
+        id
+    }
+
+    /// Applies or drops what the append staged. `None` if it isn't pending.
+    pub(crate) fn settle(&mut self, id: AppendId, durable: bool) -> Option<Settled> {
+        let append = self.pending.remove(&id)?;
+        let mut groups = BTreeSet::new();
+        for key in append.keys {
+            let group = match key {
+                RecordKey::Group(group) => {
+                    if let Some(slot) = self.groups.get_mut(&group) {
+                        slot.settle(id, durable);
+                        if slot.is_unused() {
+                            self.groups.remove(&group);
+                        }
+                    }
+                    group
+                }
+                RecordKey::Offset(group, target) => {
+                    self.offsets.settle(id, &group, &target, durable);
+                    group
+                }
+            };
+            groups.insert(group);
+        }
+        Some(Settled {
+            waiters: append.waiters,
+            groups,
+        })
+    }
+
+    pub(crate) fn pending(&mut self, id: AppendId) -> Option<&mut PendingAppend> {
+        self.pending.get_mut(&id)
+    }
+
+    pub(crate) fn newest_pending(&self) -> Option<AppendId> {
+        self.pending.last_key_value().map(|(id, _)| *id)
+    }
+
+    pub(crate) fn pending_count(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Gives up all pending appends; for the end of the coordinator.
+    pub(crate) fn abandon(&mut self) -> Vec<Waiter> {
+        let pending = std::mem::take(&mut self.pending);
+        pending
+            .into_values()
+            .flat_map(|append| append.waiters)
+            .collect()
+    }
+
+    /// Whether the log is known to hold the group.
+    pub(crate) fn is_durable(&self, group: &GroupId) -> bool {
+        self.groups
+            .get(group)
+            .is_some_and(|slot| slot.durable().is_some())
+            || self.offsets.has_durable(group)
+    }
+}
