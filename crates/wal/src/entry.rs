@@ -68,7 +68,8 @@ pub struct WrittenObjectRef {
     pub size_bytes: u64,
 }
 
-/// A byte address in a broker's WAL. It only grows: over rotation of files and over restarts.
+/// A byte address in a broker's WAL. It grows with each append, over files and over restarts, as long as the
+/// WAL holds anything.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct WalPosition(u64);
 

@@ -14,7 +14,7 @@ use super::{DirLock, Disk, DiskFile, LockError, Open};
 const MAX_SLICES: usize = 1024;
 /// Zeros are written and synced in pieces, so that allocating a file in the background never puts a long
 /// sync in front of somebody else's.
-const ALLOCATE_PIECE_BYTES: usize = 1024 * 1024;
+const ALLOCATE_PIECE_BYTES: usize = 4 * 1024 * 1024;
 const LOCK_FILE: &str = "LOCK";
 
 /// The machine's file system.
