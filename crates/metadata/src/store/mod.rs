@@ -7,8 +7,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 
 mod memory;
+mod slate;
+
+#[cfg(test)]
+pub(crate) mod contract;
 
 pub use memory::{Fault, MemoryOpener};
+pub use slate::{SlateOpener, SlateOptions};
 
 /// Why a store couldn't be opened, read or written.
 #[derive(Debug, Clone, thiserror::Error)]
