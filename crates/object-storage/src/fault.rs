@@ -180,6 +180,10 @@ fn kind_of(
         | object_store::Error::UnknownConfigurationKey { .. } => return FaultKind::Invalid,
         _ => {}
     }
+    if text.contains("but object was only") {
+        // How `object_store` words a range that starts past the end.
+        return FaultKind::Invalid;
+    }
     kind_of_cause(error, text).unwrap_or(match status {
         Some(200..300) | None => FaultKind::Unavailable,
         Some(_) => FaultKind::Invalid,

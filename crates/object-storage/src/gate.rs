@@ -82,16 +82,14 @@ impl Gate {
         let limit = self.attempt_limit(class, bytes);
         let result = match tokio::time::timeout(limit, request).await {
             Ok(result) => result,
-            Err(_elapsed) => Err(object_store::Error::Generic {
-                store: "object storage",
-                source: Box::new(AttemptTimedOut(limit)),
-            }),
+            Err(_elapsed) => Err(timed_out(limit)),
         };
         drop(permit);
         self.record(operation, started.elapsed(), result)
     }
 
-    fn attempt_limit(&self, class: RequestClass, bytes: u64) -> Duration {
+    /// What an attempt that moves `bytes` may take.
+    pub(crate) fn attempt_limit(&self, class: RequestClass, bytes: u64) -> Duration {
         // A local disk answers in the end; a second attempt would only wait behind the first.
         const FOLDER: Duration = Duration::from_secs(60);
         let limit = self.options.limits(class).attempt_for(bytes);
@@ -148,6 +146,13 @@ impl Gate {
                 store: "local folder",
                 source: Box::new(source),
             })
+    }
+}
+
+pub(crate) fn timed_out(limit: Duration) -> object_store::Error {
+    object_store::Error::Generic {
+        store: "object storage",
+        source: Box::new(AttemptTimedOut(limit)),
     }
 }
 

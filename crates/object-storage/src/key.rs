@@ -9,7 +9,8 @@ use tidegate_types::{BrokerEpoch, BrokerId};
 ///
 /// | Key | What |
 /// |---|---|
-/// | `data/<broker>/<broker epoch>/<sequence, 20 digits>` | a data object or a fence of that writer |
+/// | `data/<broker>/<broker epoch>/<sequence, 20 digits>` | a WAL object or a fence of that writer |
+/// | `segments/<broker>/<broker epoch>/<sequence, 20 digits>` | an object uploaded from that broker's local WAL |
 /// | `probe` | proves that the store may be read and written, see [`crate::StoreHealth`] |
 /// | `meta/…` | the metadata store's, which names its own objects |
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -43,6 +44,14 @@ impl ObjectKey {
     pub fn data(broker: BrokerId, broker_epoch: BrokerEpoch, sequence: u64) -> Self {
         Self(Path::from(format!(
             "data/{broker}/{broker_epoch}/{sequence:020}"
+        )))
+    }
+
+    /// The `sequence`-th object that this registration of the broker uploads from its local WAL. A row of its
+    /// own: the row of WAL objects has no gaps, and recovery walks it.
+    pub fn upload(broker: BrokerId, broker_epoch: BrokerEpoch, sequence: u64) -> Self {
+        Self(Path::from(format!(
+            "segments/{broker}/{broker_epoch}/{sequence:020}"
         )))
     }
 

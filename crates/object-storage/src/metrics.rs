@@ -147,11 +147,4 @@ impl Metrics {
             ms => Some(ms),
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn requests(&self, operation: Operation, outcome: &'static str) -> u64 {
-        self.requests
-            .get_or_create(&[("operation", operation.as_str()), ("outcome", outcome)])
-            .get()
-    }
 }

@@ -17,8 +17,8 @@ use object_store::{
 };
 
 use crate::error::Operation;
-use crate::fault::{AttemptTimedOut, FaultKind};
-use crate::gate::{Backoff, Gate};
+use crate::fault::FaultKind;
+use crate::gate::{Backoff, Gate, timed_out};
 use crate::options::RequestClass;
 
 /// One attempt for each call, through the gate. Errors pass unchanged, with one exception, see
@@ -86,13 +86,6 @@ impl RawStore {
             Some((item, (gate, stream, failed)))
         })
         .boxed()
-    }
-}
-
-fn timed_out(limit: Duration) -> object_store::Error {
-    object_store::Error::Generic {
-        store: "object storage",
-        source: Box::new(AttemptTimedOut(limit)),
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::backend::{Backend, BackendTraits, OpenError};
 use crate::error::{FailedRequest, Operation, StoreError};
 use crate::fault::{FaultKind, StoreFault, WrongLength};
-use crate::gate::{AttemptFailed, Backoff, Gate};
+use crate::gate::{AttemptFailed, Backoff, Gate, timed_out};
 use crate::health::StoreHealth;
 use crate::key::ObjectKey;
 use crate::metrics::Metrics;
@@ -99,7 +99,7 @@ impl ObjectStorage {
         Self::start(backend, options, seams, Arc::new(Metrics::new(registry)))
     }
 
-    fn start(
+    pub(crate) fn start(
         backend: Backend,
         options: StoreOptions,
         seams: &StoreSeams,
@@ -282,20 +282,19 @@ impl ObjectStorage {
         let expected = match &range {
             Some(GetRange::Bounded(range)) => range.end.saturating_sub(range.start),
             Some(GetRange::Suffix(length)) => *length,
-            // A whole object of unknown size gets the time of a big one.
-            Some(GetRange::Offset(_)) | None => 64 * 1024 * 1024,
+            // A whole object of unknown size gets the time of a big one, once it has begun to come.
+            Some(GetRange::Offset(_)) | None => 256 * 1024 * 1024,
         };
+        let first_byte = self.gate.attempt_limit(self.class, 0);
         let options = GetOptions {
             range,
             ..GetOptions::default()
         };
         let request = async {
-            let result = self
-                .gate
-                .backend
-                .store
-                .get_opts(key.path(), options)
-                .await?;
+            let head = self.gate.backend.store.get_opts(key.path(), options);
+            let result = tokio::time::timeout(first_byte, head)
+                .await
+                .map_err(|_elapsed| timed_out(first_byte))??;
             let size = result.meta.size;
             Ok((result.bytes().await?, size))
         };

@@ -47,18 +47,18 @@ pub enum Fault {
     Late,
     /// Carried out after this time.
     Delay(Duration),
-    /// Carried out once the gate opens.
-    Gate(Arc<Gate>),
+    /// Carried out once the latch opens.
+    Held(Arc<Latch>),
 }
 
 /// Holds requests up until it is opened.
 #[derive(Debug, Default)]
-pub struct Gate {
+pub struct Latch {
     open: Mutex<bool>,
     opened: Notify,
 }
 
-impl Gate {
+impl Latch {
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
@@ -263,8 +263,8 @@ impl ScriptedStore {
                 tokio::time::sleep(time).await;
                 request.await
             }
-            Fault::Gate(gate) => {
-                gate.passed().await;
+            Fault::Held(latch) => {
+                latch.passed().await;
                 request.await
             }
         }
