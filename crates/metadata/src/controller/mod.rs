@@ -32,6 +32,9 @@ mod metrics;
 mod opening;
 mod overlay;
 
+#[cfg(test)]
+mod tests;
+
 pub use actor::{ControllerExit, ControllerTask};
 pub use opening::OpenError;
 

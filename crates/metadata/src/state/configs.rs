@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_types::DurabilityMode;
+
 use super::{Change, Command, Decision, Environment, Facts, State};
 use crate::api::{
     AlterConfigs, ConfigChange, ConfigEdit, ConfigResource, ControllerUnavailable, UnknownTopic,
@@ -107,12 +109,41 @@ impl Command for AlterConfigs {
         if self.validate_only {
             return Ok(Decision::unchanged(output));
         }
-        let changes = altered
-            .into_iter()
-            .filter_map(|(resource, configs)| to_change(state, resource, configs))
-            .collect();
+        let mut changes = wal_marks(state, &altered);
+        changes.extend(
+            altered
+                .into_iter()
+                .filter_map(|(resource, configs)| to_change(state, resource, configs)),
+        );
         Ok(Decision { changes, output })
     }
+}
+
+/// Partitions that become `local` are marked with their leader's WAL, which holds from now on what was
+/// acknowledged and isn't uploaded.
+fn wal_marks(state: &State, altered: &BTreeMap<ConfigResource, Configs>) -> Vec<Change> {
+    let default = altered
+        .get(&ConfigResource::BrokerDefault)
+        .or_else(|| state.configs(None));
+    let mut marks = Vec::new();
+    for (topic_id, topic) in state.topics_by_id() {
+        let configs = altered
+            .get(&ConfigResource::Topic(topic_id))
+            .unwrap_or(&topic.row.configs);
+        if state.durability_under(configs, default) != DurabilityMode::Local {
+            continue;
+        }
+        for (id, row) in topic.partition_ids(topic_id).zip(&topic.partitions) {
+            let leader = row.leader.and_then(|leader| state.broker(leader));
+            let wal = leader.and_then(|leader| leader.wal);
+            if row.wal.is_none() && wal.is_some() {
+                let mut row = row.clone();
+                row.wal = wal;
+                marks.push(Change::Partition(id, Some(row)));
+            }
+        }
+    }
+    marks
 }
 
 static EMPTY: Configs = Configs::new();

@@ -350,8 +350,17 @@ impl State {
     }
 
     pub(crate) fn durability(&self, topic: &Configs) -> DurabilityMode {
+        self.durability_under(topic, self.configs(None))
+    }
+
+    /// The mode under the given configs of topic and cluster.
+    pub(crate) fn durability_under(
+        &self,
+        topic: &Configs,
+        cluster: Option<&Configs>,
+    ) -> DurabilityMode {
         durability_of(topic)
-            .or_else(|| self.configs.get(&None).and_then(durability_of))
+            .or_else(|| cluster.and_then(durability_of))
             .unwrap_or(self.default_durability)
     }
 
