@@ -11,6 +11,8 @@ mod slate;
 
 #[cfg(test)]
 pub(crate) mod contract;
+#[cfg(test)]
+pub(crate) mod faulty;
 
 pub use memory::{Fault, MemoryOpener};
 pub use slate::{SlateOpener, SlateOptions};

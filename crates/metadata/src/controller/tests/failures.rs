@@ -1,5 +1,6 @@
 //! Stores that fail, controllers that race.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use object_store::local::LocalFileSystem;
@@ -10,6 +11,7 @@ use crate::keys::{self, Table};
 use crate::rows::{ClusterRow, Row};
 use crate::store::Fault;
 use crate::store::contract::slate;
+use crate::store::faulty::{Faults, FaultyObjects};
 
 async fn try_create(run: &Running, topic: &str) -> Result<TopicId, ControllerUnavailable> {
     let request = CreateTopics {
@@ -84,6 +86,56 @@ async fn a_store_out_of_reach_is_waited_for() {
     }
     opener.set_unreachable(false);
     create_at_last(&run, "t").await;
+}
+
+/// A controller on SlateDB on an object store that fails on demand.
+async fn on_faulty_objects(faults: &Faults) -> Running {
+    let objects = Arc::new(FaultyObjects::new(faults.clone()));
+    let options = ControllerOptions {
+        store_timeout: Duration::from_millis(300),
+        reopen_backoff: (Duration::from_millis(20), Duration::from_millis(100)),
+        ..ControllerOptions::new(broker(1))
+    };
+    let run = Running::start_with(Arc::new(slate(objects)), options, 1).await;
+    run.lead(1).await;
+    run
+}
+
+#[tokio::test]
+async fn slatedb_heals_after_an_outage_of_the_object_store() {
+    let faults = Faults::default();
+    let run = on_faulty_objects(&faults).await;
+    faults.unreachable.store(true, Ordering::SeqCst);
+    assert_eq!(
+        try_create(&run, "t").await,
+        Err(ControllerUnavailable::OutcomeUnknown)
+    );
+    for _ in 0..3 {
+        assert_eq!(
+            try_create(&run, "t").await,
+            Err(ControllerUnavailable::StoreUnavailable),
+            "nobody is kept waiting during an outage"
+        );
+    }
+    assert!(run.handle.image().borrow().topic("t").is_none());
+    faults.unreachable.store(false, Ordering::SeqCst);
+    create_at_last(&run, "t").await;
+    assert_eq!(run.handle.image().borrow().topics().len(), 1);
+}
+
+#[tokio::test]
+async fn a_lost_answer_of_the_object_store_is_no_takeover() {
+    for no_attributes in [false, true] {
+        let faults = Faults::default();
+        faults.no_attributes.store(no_attributes, Ordering::SeqCst);
+        let run = on_faulty_objects(&faults).await;
+        for i in 0..3 {
+            faults.lose_answer.store(true, Ordering::SeqCst);
+            create_at_last(&run, &format!("t{i}")).await;
+        }
+        assert_eq!(run.handle.image().borrow().topics().len(), 3);
+        assert!(matches!(run.stop().await, ControllerExit::Shutdown));
+    }
 }
 
 #[tokio::test]

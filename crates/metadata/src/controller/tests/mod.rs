@@ -1,5 +1,5 @@
-//! The controller as its callers see it. Rules of single requests are in `rules`, failures of the store in
-//! `failures`, random sequences in `property`.
+//! The controller as its callers see it. Rules of single requests are in `rules`, `leadership` and `commits`,
+//! failures of the store in `failures`, random sequences in `property`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ use crate::api::*;
 use crate::model::*;
 use crate::store::{MemoryOpener, StoreOpener};
 
+mod commits;
 mod failures;
+mod leadership;
 mod property;
 mod rules;
 
