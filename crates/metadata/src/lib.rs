@@ -31,8 +31,8 @@ pub mod store;
 
 pub use api::{ControllerApi, ControllerUnavailable};
 pub use controller::{
-    Controller, ControllerExit, ControllerHandle, ControllerOptions, ControllerTask, OpenError,
-    RandomIds,
+    Controller, ControllerExit, ControllerHandle, ControllerMetrics, ControllerOptions,
+    ControllerTask, OpenError, RandomIds,
 };
 pub use image::{BrokerImage, ClusterImage, Configs, ImageVersion, PartitionImage, TopicImage};
 pub use model::{

@@ -151,6 +151,9 @@ pub struct SegmentEntry {
     pub max_timestamp: TimestampMs,
     /// Number of records.
     pub record_count: u64,
+    /// When it was committed, by the controller's clock: its age can't count from later, whatever its records
+    /// say.
+    pub committed_at: TimestampMs,
 }
 
 /// One partition's slice of a written object, offered for commit.

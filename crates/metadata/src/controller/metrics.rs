@@ -8,7 +8,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 #[derive(Clone)]
-pub(crate) struct Metrics {
+/// Made once per process: a controller that is opened again goes on counting.
+pub struct ControllerMetrics {
     pub(crate) commit_seconds: Histogram,
     pub(crate) batch_commands: Histogram,
     pub(crate) commits_failed: Counter,
@@ -22,8 +23,9 @@ pub(crate) struct Metrics {
     pub(crate) epoch: Gauge<u64, AtomicU64>,
 }
 
-impl Metrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+impl ControllerMetrics {
+    /// Registers all of them.
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             commit_seconds: Histogram::new(exponential_buckets(0.000_5, 2.0, 16)),
             batch_commands: Histogram::new(exponential_buckets(1.0, 2.0, 10)),

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use async_trait::async_trait;
-use prometheus_client::registry::Registry;
 use tidegate_runtime::SharedClock;
 use tidegate_types::{BrokerId, DurabilityMode, Offset, PartitionId, TopicName};
 use tokio::sync::{mpsc, watch};
@@ -39,7 +38,7 @@ pub use actor::{ControllerExit, ControllerTask};
 pub use opening::OpenError;
 
 use job::{Job, Pending};
-use metrics::Metrics;
+pub use metrics::ControllerMetrics;
 
 /// Random ids: topics, the cluster, this process.
 pub type RandomIds = Box<dyn FnMut() -> Uuid + Send>;
@@ -85,7 +84,7 @@ struct OpenStore(Arc<dyn MetadataStore>);
 struct Shared {
     /// Set while the store is open: for reads that needn't wait behind commits.
     store: ArcSwapOption<OpenStore>,
-    metrics: Metrics,
+    metrics: ControllerMetrics,
     options: ControllerOptions,
 }
 
@@ -103,9 +102,8 @@ impl Controller {
         options: ControllerOptions,
         clock: SharedClock,
         random_ids: RandomIds,
-        registry: &mut Registry,
+        metrics: ControllerMetrics,
     ) -> Result<(ControllerHandle, ControllerTask), OpenError> {
-        let metrics = Metrics::register(registry);
         let (sender, receiver) = mpsc::channel(options.queue.max(1));
         let (image_sender, image) = watch::channel(Arc::new(ClusterImage::empty("")));
         let shared = Arc::new(Shared {

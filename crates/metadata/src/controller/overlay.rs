@@ -174,6 +174,7 @@ pub(crate) async fn read_segments(
             index: row.index,
             max_timestamp: row.max_timestamp,
             record_count: row.record_count,
+            committed_at: row.committed_at,
         })
     };
     let segments = rows.iter().take(limit).map(entry);

@@ -204,6 +204,7 @@ fn append_segment(work: &mut Workspace<'_>, object: &ObjectCommit, segment: &Seg
             index: object.index,
             max_timestamp: segment.max_timestamp,
             record_count: segment.record_count,
+            committed_at: work.now(),
         };
         work.put_segment(key, stored);
     }

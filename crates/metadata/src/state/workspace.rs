@@ -52,6 +52,11 @@ impl<'a> Workspace<'a> {
         }
     }
 
+    /// The controller's time of this change.
+    pub(crate) fn now(&self) -> TimestampMs {
+        self.now
+    }
+
     /// What is known of an object, at this step.
     pub(crate) fn object(&self, key: &StoredObjectKey) -> Option<ObjectRow> {
         let changed = self.objects.get(key).copied();

@@ -147,7 +147,7 @@ async fn opening_an_unreachable_store_is_retriable() {
         ControllerOptions::new(broker(1)),
         Arc::new(ManualClock::new(NOW)),
         counted_ids(),
-        &mut Registry::default(),
+        ControllerMetrics::register(&mut Registry::default()),
     )
     .await;
     assert!(opened.err().unwrap().is_retriable());
@@ -168,7 +168,7 @@ async fn a_bucket_of_a_newer_release_is_refused() {
         ControllerOptions::new(broker(1)),
         Arc::new(ManualClock::new(NOW)),
         counted_ids(),
-        &mut Registry::default(),
+        ControllerMetrics::register(&mut Registry::default()),
     )
     .await;
     let error = opened.err().unwrap();
@@ -197,7 +197,7 @@ async fn damaged_metadata_is_refused() {
             ControllerOptions::new(broker(1)),
             Arc::new(ManualClock::new(NOW)),
             counted_ids(),
-            &mut Registry::default(),
+            ControllerMetrics::register(&mut Registry::default()),
         )
         .await;
         assert!(
@@ -307,7 +307,7 @@ async fn a_full_queue_refuses_at_once() {
         options,
         Arc::new(ManualClock::new(NOW)),
         counted_ids(),
-        &mut Registry::default(),
+        ControllerMetrics::register(&mut Registry::default()),
     )
     .await
     .unwrap();

@@ -158,10 +158,15 @@ impl Running {
         let clock = Arc::new(ManualClock::new(NOW));
         let mut ids = counted_ids();
         let ids: RandomIds = Box::new(move || Uuid::from_u128(ids().as_u128() + (salt << 64)));
-        let (handle, task) =
-            Controller::open(opener, options, clock, ids, &mut Registry::default())
-                .await
-                .unwrap();
+        let (handle, task) = Controller::open(
+            opener,
+            options,
+            clock,
+            ids,
+            ControllerMetrics::register(&mut Registry::default()),
+        )
+        .await
+        .unwrap();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(task.run(async {
             let _ = stopped.await;
