@@ -44,6 +44,11 @@ impl<V> Slot<V> {
         }
     }
 
+    #[cfg(test)]
+    fn is_settled(&self) -> bool {
+        self.durable.is_some() && self.pending.is_empty()
+    }
+
     pub(crate) fn is_unused(&self) -> bool {
         self.durable.is_none() && self.pending.is_empty()
     }
@@ -229,5 +234,13 @@ impl Journal {
             .get(group)
             .is_some_and(|slot| slot.durable().is_some())
             || self.offsets.has_durable(group)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn assert_settled(&self) {
+        assert!(self.groups.values().all(Slot::is_settled));
+        for (_, offsets) in self.offsets.iter() {
+            assert!(offsets.values().all(Slot::is_settled));
+        }
     }
 }
