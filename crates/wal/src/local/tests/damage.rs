@@ -165,6 +165,39 @@ fn frames_of_an_earlier_use_of_a_file_never_come_back() {
 }
 
 #[test]
+fn the_rest_of_a_torn_first_group_never_follows_what_replaces_its_start() {
+    let disk = SimDisk::new(1);
+    let life = Life::sim(&disk);
+    {
+        // Under the lock, so that the three go out as one group.
+        let mut state = life.wal.inner.state.lock();
+        for id in 0..3 {
+            let (entry, said) = (entry(id, 1_000), life.sender.clone());
+            let crc = crc32_iscsi(&entry.batches);
+            let observer = Arc::new(Observer {
+                id,
+                length: 1_000,
+                said,
+            });
+            state.admit(entry, crc, observer).unwrap();
+        }
+    }
+    life.wal.inner.writer_signal.raise();
+    for _ in 0..3 {
+        life.receiver.recv_timeout(PATIENCE).unwrap();
+    }
+    let disk = disk.restart();
+    let (path, start) = place(WalPosition::new(4096));
+    assert!(disk.corrupt(&path, start + 500));
+
+    // The file is made anew, and its first frame ends exactly where the old second one starts.
+    let mut life = Life::sim(&disk);
+    assert_eq!(life.recovered_ids(), [0u64; 0]);
+    assert_eq!(life.append_durably(10, 1_000).get(), 4096);
+    assert_eq!(Life::sim(&disk.restart()).recovered_ids(), [10]);
+}
+
+#[test]
 fn restarts_without_appends_leave_no_row_of_files() {
     let disk = SimDisk::new(1);
     let mut life = Life::sim(&disk);
