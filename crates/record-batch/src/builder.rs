@@ -172,12 +172,12 @@ impl BatchBuilder {
             self.bytes.truncate(HEADER_BYTES);
             self.bytes.extend_from_slice(&body);
         }
-        let length =
-            i32::try_from(self.bytes.len() - PREFIX_BYTES).map_err(|_| BuildError::TooLarge)?;
+        let length = i32::try_from(self.bytes.len() - PREFIX_BYTES as usize)
+            .map_err(|_| BuildError::TooLarge)?;
         let mut header = BatchHeader {
             base_offset: self.base_offset,
             end_offset,
-            total_bytes: length.cast_unsigned() + PREFIX_BYTES as u32,
+            total_bytes: length.cast_unsigned() + PREFIX_BYTES,
             leader_epoch: self.leader_epoch,
             crc: 0,
             attributes: self.attributes,

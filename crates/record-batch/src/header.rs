@@ -7,7 +7,7 @@ use tidegate_types::{LeaderEpoch, Offset, ProducerEpoch, ProducerId, Sequence, T
 pub const HEADER_BYTES: usize = 61;
 
 /// Bytes up to and including the batch length field: what the length doesn't count.
-pub(crate) const PREFIX_BYTES: usize = 12;
+pub(crate) const PREFIX_BYTES: u32 = 12;
 pub(crate) const LEADER_EPOCH_AT: usize = 12;
 pub(crate) const MAGIC_AT: usize = 16;
 pub(crate) const CRC_AT: usize = 17;
@@ -246,7 +246,7 @@ impl BatchHeader {
 
     /// Writes the header's fields in front of the records. `bytes` must hold [`HEADER_BYTES`].
     pub(crate) fn write(&self, mut bytes: &mut [u8]) {
-        let length = self.total_bytes.saturating_sub(PREFIX_BYTES as u32);
+        let length = self.total_bytes.saturating_sub(PREFIX_BYTES);
         let (id, epoch, sequence) = match self.producer {
             Some(p) => (
                 p.id.to_wire(),
@@ -293,8 +293,8 @@ pub(crate) fn parse_total_bytes(bytes: &[u8]) -> Result<u32, HeaderError> {
     }
     let batch_length = i32::from_be_bytes(field(start, 8));
     match u32::try_from(batch_length) {
-        Ok(length) if length as usize >= HEADER_BYTES - PREFIX_BYTES => {
-            Ok(length + PREFIX_BYTES as u32)
+        Ok(length) if length as usize >= HEADER_BYTES - PREFIX_BYTES as usize => {
+            Ok(length + PREFIX_BYTES)
         }
         Ok(_) | Err(_) => Err(HeaderError::Length { batch_length }),
     }

@@ -39,7 +39,7 @@
 //! | 60 | 8 | size of the object, footer included |
 //! | 68 | 4 | CRC32C of the footer's first 68 bytes |
 //!
-//! The index is in the module page of [`ObjectIndex`]'s file.
+//! The index's tables are at the top of `index.rs`.
 //!
 //! Two small reads open an object whose size is known: the footer, then the index; or one, if the position of
 //! the index is known too (index and footer are neighbours). One more reads any block, and a whole segment is
