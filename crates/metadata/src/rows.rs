@@ -810,6 +810,7 @@ mod tests {
             },
             max_timestamp: time,
             record_count: 100,
+            committed_at: time,
         };
         let segment_key = SegmentKey {
             partition,
