@@ -14,7 +14,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use tidegate_harness::{Broker, BrokerOptions, RawClient};
 
-use crate::support::{connect, errors, text, unique};
+use crate::support::{connect, errors, is_kafka, text, unique};
 
 /// Waits until the group has a coordinator (its topic may have to be created first).
 pub(crate) async fn find_coordinator(client: &mut RawClient, group: &str) -> Result<()> {
@@ -38,6 +38,7 @@ pub(crate) struct Member {
     group: String,
     topic: String,
     instance: Option<String>,
+    session_timeout_ms: i32,
     pub(crate) id: String,
     pub(crate) generation: i32,
 }
@@ -64,7 +65,7 @@ impl Member {
     fn join_request(&self) -> JoinGroupRequest {
         JoinGroupRequest::default()
             .with_group_id(GroupId(text(&self.group)))
-            .with_session_timeout_ms(SESSION_TIMEOUT_MS)
+            .with_session_timeout_ms(self.session_timeout_ms)
             .with_rebalance_timeout_ms(10_000)
             .with_member_id(text(&self.id))
             .with_group_instance_id(self.instance_id())
@@ -140,6 +141,7 @@ impl Member {
             group: group.to_owned(),
             topic: topic.to_owned(),
             instance: instance.map(str::to_owned),
+            session_timeout_ms: SESSION_TIMEOUT_MS,
             id: String::new(),
             generation: -1,
         }
@@ -207,9 +209,14 @@ async fn group_state(client: &mut RawClient, group: &str) -> Result<(String, usi
 async fn a_static_member_that_rejoined_survives_a_coordinator_restart() -> Result<()> {
     let mut broker = Broker::start(BrokerOptions::default())?;
     let mut client = RawClient::connect(&broker.bootstrap()).await?;
-    let first = Member::new("static", "t", Some("i"))
-        .joined_alone(&mut client)
-        .await?;
+    let mut first = Member::new("static", "t", Some("i"));
+    // Kafka loads the group long before its coordinator can be found again: sessions must outlast that.
+    first.session_timeout_ms = if is_kafka() {
+        20_000
+    } else {
+        SESSION_TIMEOUT_MS
+    };
+    let first = first.joined_alone(&mut client).await?;
 
     let mut second = Member {
         id: String::new(),
