@@ -1,1 +1,31 @@
-//! To come.
+//! The broker: Kafka's protocol on top of partition logs, metadata and coordinators.
+//!
+//! Promises: requests of one connection are answered in order; what ApiVersions lists is answered as Apache Kafka
+//! answers it; memory of requests, connections and sessions is bounded; a batch is acknowledged only when its
+//! topic's durability mode says so. It deliberately doesn't know: how logs, WALs and objects are laid out, where its
+//! settings come from, and the HTTP API.
+//!
+//! Where things are: `network` has connections and dispatch; `handlers` one function per request; `groups` the
+//! coordinators it hosts; `node` start-up, recovery and the background work; `error_code` the only mapping to
+//! Kafka's codes.
+
+mod broker;
+mod catalog;
+pub mod config;
+mod error_code;
+mod fetch_session;
+mod groups;
+mod handlers;
+mod metrics;
+mod network;
+mod node;
+mod producer_ids;
+
+pub use broker::{Broker, BrokerOptions};
+pub use network::{ListenError, NetworkLimits};
+pub use node::{
+    Identity, IdentityError, MemorySettings, Node, NodeSettings, NodeSummary, ObjectWalSettings,
+    Readiness, StartError, WalSettings,
+};
+pub use tidegate_coordinator::GroupConfig;
+pub use tidegate_kafka_wire::{bounds::DecodeLimits, frame::FrameLimits};

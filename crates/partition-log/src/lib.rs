@@ -1,1 +1,43 @@
-//! To come.
+//! The log of a partition on the broker that leads it: append, read, upload, open.
+//!
+//! Promises: offsets are given once and in order; a record is visible only when its durability mode's promise
+//! holds; `log_start <= last_stable <= high_watermark <= log_end`, each monotone under one leader epoch; a batch
+//! that an idempotent producer sends again is answered with its first offsets. Data and aborted transactions come
+//! from one state. Memory is bounded by the tail budget, the caches and the WALs' own limits.
+//!
+//! It deliberately doesn't know: Kafka's requests and error codes, who may lead (metadata decides), topics'
+//! configs beyond the durability mode, and how WALs and objects are laid out.
+
+mod budget;
+mod checkpoint;
+mod committer;
+mod epochs;
+mod fetch;
+mod log;
+mod metrics;
+mod object_log_store;
+mod open;
+mod producers;
+mod read_ahead;
+mod reader;
+mod segments;
+mod set;
+mod tail;
+mod uploader;
+
+pub use budget::TailBudget;
+pub use checkpoint::CheckpointError;
+pub use committer::{ObjectBacklog, ObjectCommitter, recovered_commit};
+pub use epochs::EpochHistory;
+pub use fetch::{LogReader, ReadRequest, ReadResult, TimedOffset};
+pub use log::{
+    AppendError, Appended, Durability, Isolation, LogContext, PartitionLog, ReadError, Watermarks,
+};
+pub use metrics::{ReadMetrics, UploadMetrics};
+pub use object_log_store::ObjectLog;
+pub use open::{LogOpener, OpenError, OpenRequest, RecoveredBatch};
+pub use producers::{AbortedTransaction, SequenceError};
+pub use reader::{ReaderLimits, SegmentReader, StoreReadError};
+pub use segments::{Segment, SegmentObject};
+pub use set::LogSet;
+pub use uploader::{UploadLimits, UploadStopped, Uploader, Writer};

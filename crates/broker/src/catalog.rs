@@ -1,0 +1,75 @@
+//! The cluster as the request handlers see it: the image, and each topic's settings parsed once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use tidegate_metadata::{ClusterImage, TopicImage};
+use tidegate_types::{BrokerId, TopicId};
+
+use crate::config::{TOPIC_CONFIGS, TopicDefaults, TopicSettings};
+
+/// The topics whose records are the broker's own.
+pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
+pub(crate) const TRANSACTIONS_TOPIC: &str = "__transaction_state";
+
+/// Whether clients may not write to a topic or create it themselves.
+pub(crate) fn is_internal(topic: &str) -> bool {
+    topic == OFFSETS_TOPIC || topic == TRANSACTIONS_TOPIC
+}
+
+/// One version of the cluster's image with what was derived from it.
+pub(crate) struct Catalog {
+    pub(crate) image: Arc<ClusterImage>,
+    settings: HashMap<TopicId, Arc<TopicSettings>>,
+    fallback: Arc<TopicSettings>,
+}
+
+impl Catalog {
+    /// `defaults` are this broker's configured ones; changes made at run time lie over them.
+    pub(crate) fn new(
+        image: Arc<ClusterImage>,
+        defaults: &TopicDefaults,
+        broker: BrokerId,
+    ) -> Self {
+        let defaults = effective_defaults(&image, defaults, broker);
+        let settings = image
+            .topics()
+            .map(|t| (t.id, Arc::new(TopicSettings::new(&t.configs, &defaults))))
+            .collect();
+        let fallback = Arc::new(TopicSettings::new(&BTreeMap::new(), &defaults));
+        Self {
+            image,
+            settings,
+            fallback,
+        }
+    }
+
+    pub(crate) fn settings(&self, topic: &TopicImage) -> &Arc<TopicSettings> {
+        self.settings.get(&topic.id).unwrap_or(&self.fallback)
+    }
+}
+
+fn effective_defaults(
+    image: &ClusterImage,
+    configured: &TopicDefaults,
+    broker: BrokerId,
+) -> TopicDefaults {
+    let mut values = configured.clone().into_values();
+    for dynamic in [
+        Some(image.broker_default_configs()),
+        image.broker_configs(broker),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        for definition in TOPIC_CONFIGS {
+            if let Some(value) = definition
+                .broker_synonym
+                .and_then(|synonym| dynamic.get(synonym))
+            {
+                values.insert(definition.name.to_owned(), value.clone());
+            }
+        }
+    }
+    TopicDefaults::new(values)
+}

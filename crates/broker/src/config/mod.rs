@@ -1,0 +1,10 @@
+//! What can be configured of topics and of the broker over Kafka's protocol: names, types, defaults, checks.
+
+mod definitions;
+mod topic;
+
+pub use definitions::{
+    ConfigDefinition, ConfigKind, ConfigRange, InvalidConfig, TOPIC_CONFIGS, split_list,
+    topic_config,
+};
+pub use topic::{CleanupPolicy, TopicDefaults, TopicSettings};

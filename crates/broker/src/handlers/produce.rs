@@ -1,0 +1,279 @@
+//! Produce: validate at the edge, append in order, answer when durable.
+//!
+//! A request is handled in two steps. Appending happens while the connection's later requests wait, so that one
+//! connection's batches keep their order; waiting for durability doesn't hold anybody up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tidegate_kafka_wire::produce::{
+    ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse,
+    ProduceTopicResponse, RecordError,
+};
+use tidegate_metadata::TopicImage;
+use tidegate_partition_log::{AppendError, Appended, Durability, PartitionLog};
+use tidegate_record_batch::{ProduceError, ProduceRules, ProducedBatch};
+use tokio::time::Instant;
+
+use super::text;
+use crate::broker::Broker;
+use crate::catalog::{Catalog, is_internal};
+use crate::error_code::ErrorCode;
+
+/// From this version on clients understand zstd (KIP-110).
+const FIRST_WITH_ZSTD: i16 = 7;
+/// From this version on answers name the current leader (KIP-951).
+const FIRST_WITH_LEADER: i16 = 10;
+/// A compressed batch of a compacted topic is decompressed up to this size, to look for its keys.
+const KEY_CHECK_BYTES: usize = 128 << 20;
+/// How often a full WAL is asked again.
+const FULL_RETRY: Duration = Duration::from_millis(5);
+
+/// What became of one partition's batch before it is durable.
+enum Outcome {
+    Appended(Appended),
+    Refused(Refusal),
+}
+
+/// Why a batch was refused, in the words of the wire.
+struct Refusal {
+    code: ErrorCode,
+    message: String,
+    /// The record at fault, if it is known.
+    record: Option<u32>,
+}
+
+impl Refusal {
+    fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            record: None,
+        }
+    }
+}
+
+/// A produce request whose batches have their offsets.
+pub(crate) struct PendingProduce {
+    topics: Vec<(
+        tidegate_kafka_wire::TopicRef,
+        Option<Arc<TopicImage>>,
+        Vec<(i32, Outcome)>,
+    )>,
+    catalog: Arc<Catalog>,
+    version: i16,
+    deadline: Instant,
+}
+
+/// Appends everything a request holds.
+pub(crate) async fn append(
+    broker: &Broker,
+    request: ProduceRequest,
+    version: i16,
+) -> PendingProduce {
+    let catalog = broker.catalog.load_full();
+    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let deadline = broker.clock.now() + timeout;
+    let acks_valid = matches!(request.acks, -1..=1);
+    let transactional = request.transactional_id.is_some();
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for topic in request.topics {
+        let found = broker.topic(&catalog, (&topic.topic).into());
+        let mut outcomes = Vec::with_capacity(topic.partitions.len());
+        for partition in topic.partitions {
+            let index = partition.index;
+            let outcome = match &found {
+                _ if !acks_valid => Err(Refusal::new(
+                    ErrorCode::InvalidRequiredAcks,
+                    "acks must be -1, 0 or 1",
+                )),
+                _ if transactional => Err(Refusal::new(
+                    ErrorCode::UnsupportedVersion,
+                    "transactions aren't supported by this version of the broker",
+                )),
+                Err(code) => Err(Refusal::new(
+                    *code,
+                    "this server does not host this topic-partition",
+                )),
+                Ok(found) => append_one(broker, &catalog, found, partition, version).await,
+            };
+            outcomes.push((
+                index,
+                outcome.map_or_else(Outcome::Refused, Outcome::Appended),
+            ));
+        }
+        topics.push((topic.topic, found.ok(), outcomes));
+    }
+    PendingProduce {
+        topics,
+        catalog,
+        version,
+        deadline,
+    }
+}
+
+async fn append_one(
+    broker: &Broker,
+    catalog: &Catalog,
+    topic: &TopicImage,
+    partition: ProducePartition,
+    version: i16,
+) -> Result<Appended, Refusal> {
+    if is_internal(topic.name.as_str()) {
+        return Err(Refusal::new(
+            ErrorCode::InvalidTopicException,
+            "clients can't write to an internal topic",
+        ));
+    }
+    let log = broker
+        .led_log(topic, partition.index)
+        .map_err(|code| Refusal::new(code, "this broker doesn't lead the partition"))?;
+    let settings = catalog.settings(topic);
+    let records = partition.records.unwrap_or_default();
+    let rules = ProduceRules {
+        max_batch_bytes: settings.max_message_bytes,
+        timestamp_type: settings.timestamp_type,
+        before_max_ms: settings.timestamp_before_max_ms,
+        after_max_ms: settings.timestamp_after_max_ms,
+        now: broker.clock.wall(),
+        keys_required: settings.cleanup.compact,
+        zstd_allowed: version >= FIRST_WITH_ZSTD,
+        max_uncompressed_bytes: KEY_CHECK_BYTES,
+    };
+    append_with_back_pressure(broker, &log, records, &rules).await
+}
+
+/// Appends; while the WAL is full this waits a while for room, which keeps the connection from being read.
+async fn append_with_back_pressure(
+    broker: &Broker,
+    log: &Arc<PartitionLog>,
+    records: BytesMut,
+    rules: &ProduceRules,
+) -> Result<Appended, Refusal> {
+    let batch = ProducedBatch::validate(records, rules).map_err(|error| Refusal {
+        code: ErrorCode::from(&error),
+        message: error.to_string(),
+        record: record_at_fault(&error),
+    })?;
+    let bytes = batch.header().total_bytes() as u64;
+    let give_up = broker.clock.now() + broker.options.back_pressure_wait;
+    while !log.has_room(bytes) && broker.clock.now() < give_up {
+        broker.metrics.produce_throttled.inc();
+        tokio::time::sleep(FULL_RETRY).await;
+    }
+    log.append(batch).map_err(|error| {
+        match &error {
+            AppendError::Full(_) | AppendError::Failed(_) => {
+                broker.metrics.produce_refused.inc();
+                tracing::warn!(partition = %log.id(), topic = %log.topic(), error = &error as &dyn std::error::Error, "append refused");
+            }
+            AppendError::NotLeader
+            | AppendError::Switching
+            | AppendError::TooLarge { .. }
+            | AppendError::Sequence(_)
+            | AppendError::OutOfOffsets => {}
+        }
+        Refusal::new(ErrorCode::from(&error), error.to_string())
+    })
+}
+
+/// The record that a batch was refused for, by its place in the batch.
+fn record_at_fault(error: &ProduceError) -> Option<u32> {
+    match error {
+        ProduceError::NoKey { record_index } | ProduceError::Record { record_index, .. } => {
+            Some(*record_index)
+        }
+        ProduceError::Timestamp { record_index, .. } => *record_index,
+        _ => None,
+    }
+}
+
+impl PendingProduce {
+    /// Whether some batch was refused: with acks=0 the only way to tell the client is to hang up.
+    pub(crate) fn any_refused(&self) -> bool {
+        self.topics
+            .iter()
+            .flat_map(|(_, _, o)| o)
+            .any(|(_, outcome)| matches!(outcome, Outcome::Refused(_)))
+    }
+
+    /// Waits until everything is durable, or for the client's time-out, and makes the answer.
+    pub(crate) async fn finish(self) -> ProduceResponse {
+        let Self {
+            topics,
+            catalog,
+            version,
+            deadline,
+        } = self;
+        let mut response = ProduceResponse::default();
+        for (topic, image, outcomes) in topics {
+            let mut partitions = Vec::with_capacity(outcomes.len());
+            for (index, outcome) in outcomes {
+                let answer = match outcome {
+                    Outcome::Appended(appended) => acknowledged(index, appended, deadline).await,
+                    Outcome::Refused(refusal) => refused(index, refusal),
+                };
+                partitions.push(with_leader(answer, image.as_deref(), version));
+            }
+            response
+                .topics
+                .push(ProduceTopicResponse { topic, partitions });
+        }
+        let leaders = response
+            .topics
+            .iter()
+            .flat_map(|t| &t.partitions)
+            .filter_map(|p| p.current_leader);
+        response.node_endpoints = Broker::endpoints_of(&catalog, leaders);
+        response
+    }
+}
+
+async fn acknowledged(
+    index: i32,
+    appended: Appended,
+    deadline: Instant,
+) -> ProducePartitionResponse {
+    let code = match appended.durability {
+        Durability::Durable => ErrorCode::None,
+        Durability::Pending(durable) => match tokio::time::timeout_at(deadline, durable).await {
+            Ok(Ok(())) => ErrorCode::None,
+            // The log was closed or its WAL failed: the outcome is unknown, and a retry will tell.
+            Ok(Err(_)) => ErrorCode::NotLeaderOrFollower,
+            Err(_) => ErrorCode::RequestTimedOut,
+        },
+    };
+    if code != ErrorCode::None {
+        return ProducePartitionResponse::error(index, code.code());
+    }
+    ProducePartitionResponse {
+        base_offset: appended.range.start().to_wire(),
+        log_append_time_ms: appended.log_append_time.get(),
+        log_start_offset: appended.log_start.to_wire(),
+        ..ProducePartitionResponse::error(index, ErrorCode::None.code())
+    }
+}
+
+fn refused(index: i32, refusal: Refusal) -> ProducePartitionResponse {
+    let mut answer = ProducePartitionResponse::error(index, refusal.code.code());
+    if let Some(record) = refusal.record {
+        answer.record_errors = vec![RecordError {
+            batch_index: i32::try_from(record).unwrap_or(i32::MAX),
+            message: Some(text(refusal.message.as_str())),
+        }];
+    }
+    answer.error_message = Some(text(refusal.message));
+    answer
+}
+
+fn with_leader(
+    mut answer: ProducePartitionResponse,
+    topic: Option<&TopicImage>,
+    version: i16,
+) -> ProducePartitionResponse {
+    if version >= FIRST_WITH_LEADER && answer.error_code == ErrorCode::NotLeaderOrFollower.code() {
+        answer.current_leader = topic.and_then(|t| Broker::current_leader(t, answer.index));
+    }
+    answer
+}

@@ -1,0 +1,292 @@
+//! The first half of start-up: what concerns this machine.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fs, io};
+
+use prometheus_client::registry::Registry;
+use socket2::{Domain, Protocol, Socket, Type};
+use tidegate_metadata::{ControllerMetrics, Endpoint};
+use tidegate_object_storage::{ObjectStorage, OpenError as StoreOpenError, StoreSeams};
+use tidegate_partition_log::{ReadMetrics, UploadMetrics};
+use tidegate_runtime::{OnExit, Random, RealDisk, SystemClock, Tasks};
+use tidegate_types::BrokerId;
+use tidegate_wal::local::{
+    LocalWal, LocalWalMetrics, LocalWalOptions, LocalWalSeams, OpenError as WalOpenError, Workers,
+};
+use tidegate_wal::object::ObjectWalMetrics;
+use tokio::sync::watch;
+use tracing::info;
+use uuid::Uuid;
+
+use super::identity::{Identity, IdentityError};
+use super::recovery::RecoveredLogs;
+use super::settings::NodeSettings;
+use super::startup::Startup;
+use crate::metrics::BrokerMetrics;
+use crate::network::{ListenError, Listener};
+
+/// The broker id of a broker that wasn't given one.
+const FIRST_BROKER: u32 = 1;
+
+/// Whether the broker serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    Starting {
+        step: &'static str,
+    },
+    Ready,
+    /// It waits for the store; it heals by itself.
+    StoreInaccessible {
+        cause: String,
+    },
+    /// It can't go on: the process should end.
+    Failed {
+        cause: String,
+    },
+}
+
+/// Why a broker can't start here. Each message says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    #[error("can't create data folder {}", path.display())]
+    DataDir { path: PathBuf, source: io::Error },
+    #[error("can't listen for Kafka clients on {}: use another --kafka-listen, or stop what holds the port", .0.address)]
+    Kafka(#[source] ListenError),
+    #[error(
+        "can't take {address} for other brokers: use another --internal-listen, or stop what holds the port"
+    )]
+    Internal {
+        address: SocketAddr,
+        source: io::Error,
+    },
+    #[error(
+        "--kafka-listen {0} is no address that clients can be sent to: name one with --kafka-advertise HOST:PORT"
+    )]
+    Unadvertisable(SocketAddr),
+    #[error("can't use this store")]
+    Store(#[from] StoreOpenError),
+    #[error("can't open the write-ahead log")]
+    Wal(#[from] WalOpenError),
+    #[error("the write-ahead log's recovery was interrupted")]
+    Interrupted,
+}
+
+/// What a broker serves, for the start line.
+#[derive(Debug, Clone)]
+pub struct NodeSummary {
+    pub broker: BrokerId,
+    pub kafka: SocketAddr,
+    pub advertised: Endpoint,
+    pub bucket: String,
+    pub data_dir: PathBuf,
+    pub recovered_entries: u64,
+    pub recovered_bytes: u64,
+}
+
+/// Metrics of all parts, registered once.
+#[derive(Clone)]
+pub(super) struct NodeMetrics {
+    pub(super) broker: BrokerMetrics,
+    pub(super) read: ReadMetrics,
+    pub(super) upload: UploadMetrics,
+    pub(super) object_wal: ObjectWalMetrics,
+    pub(super) controller: ControllerMetrics,
+}
+
+/// A broker process. Dropping it doesn't stop it: see [`Node::stop`].
+pub struct Node {
+    summary: NodeSummary,
+    readiness: watch::Receiver<Readiness>,
+    tasks: Tasks,
+    local_wal: LocalWal,
+    _internal_port: Socket,
+}
+
+impl Node {
+    /// Checks everything on this machine, opens the local WAL and starts the rest in the background.
+    ///
+    /// # Errors
+    /// What an operator must mend. Nothing was written then, unless the data folder was this broker's already.
+    pub async fn start(
+        settings: NodeSettings,
+        registry: &mut Registry,
+        tasks: Tasks,
+    ) -> Result<Self, StartError> {
+        let clock = SystemClock::shared();
+        let random = Random::from_system();
+        let found = Identity::read(&settings.data_dir)?;
+        if let Some(identity) = &found {
+            identity.check_broker(&settings.data_dir, settings.broker_id)?;
+        }
+        let listener = Listener::bind(settings.kafka_listen).map_err(StartError::Kafka)?;
+        let advertised = advertised(&settings, listener.address())?;
+        let internal_port = reserve(settings.internal_listen)?;
+        let metrics = register_metrics(registry);
+        let wal_metrics = LocalWalMetrics::default();
+        wal_metrics.register(registry);
+        let seams = StoreSeams {
+            clock: clock.clone(),
+            random: random.clone(),
+            tasks: tasks.clone(),
+        };
+        let storage = ObjectStorage::open(
+            &settings.store,
+            settings.store_options.clone(),
+            &seams,
+            registry,
+        )?;
+        create_dir(&settings.data_dir)?;
+        let wal_seams = LocalWalSeams {
+            disk: RealDisk::shared(),
+            clock: clock.clone(),
+            random: random.clone(),
+            tasks: tasks.clone(),
+            metrics: wal_metrics,
+        };
+        let (local_wal, logs, recovered) = open_wal(&settings, wal_seams).await?;
+        let identity = match found {
+            Some(identity) => identity,
+            None => new_identity(&settings)?,
+        };
+        let summary = NodeSummary {
+            broker: identity.broker,
+            kafka: listener.address(),
+            advertised: advertised.clone(),
+            bucket: storage.bucket().to_owned(),
+            data_dir: settings.data_dir.clone(),
+            recovered_entries: recovered.0,
+            recovered_bytes: recovered.1,
+        };
+        let (sender, readiness) = watch::channel(Readiness::Starting {
+            step: "opening the metadata",
+        });
+        let startup = Startup {
+            settings,
+            identity,
+            advertised,
+            storage,
+            local_wal: local_wal.clone(),
+            recovered: logs,
+            clock,
+            random,
+            tasks: tasks.clone(),
+            metrics,
+            readiness: sender,
+        };
+        tasks.spawn("startup", OnExit::Expected, startup.run(listener));
+        Ok(Self {
+            summary,
+            readiness,
+            tasks,
+            local_wal,
+            _internal_port: internal_port,
+        })
+    }
+
+    pub fn readiness(&self) -> watch::Receiver<Readiness> {
+        self.readiness.clone()
+    }
+
+    pub fn summary(&self) -> &NodeSummary {
+        &self.summary
+    }
+
+    /// Stops accepting, lets what was appended become durable, and gives the data folder back.
+    pub async fn stop(self, patience: Duration) {
+        info!("stopping");
+        if let Err(error) = self.tasks.shutdown(patience).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "some tasks didn't stop in time"
+            );
+        }
+        if let Err(error) = self.local_wal.close(patience).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the write-ahead log didn't close in time; it is recovered at the next start"
+            );
+        }
+    }
+}
+
+fn register_metrics(registry: &mut Registry) -> NodeMetrics {
+    let metrics = NodeMetrics {
+        broker: BrokerMetrics::default(),
+        read: ReadMetrics::default(),
+        upload: UploadMetrics::default(),
+        object_wal: ObjectWalMetrics::default(),
+        controller: ControllerMetrics::register(registry),
+    };
+    metrics.broker.register(registry);
+    metrics.read.register(registry);
+    metrics.upload.register(registry);
+    metrics.object_wal.register(registry);
+    metrics
+}
+
+fn create_dir(path: &Path) -> Result<(), StartError> {
+    fs::create_dir_all(path).map_err(|source| StartError::DataDir {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn new_identity(settings: &NodeSettings) -> Result<Identity, StartError> {
+    let first = BrokerId::new(FIRST_BROKER).expect("1 is a broker id");
+    let identity = Identity {
+        cluster: None,
+        broker: settings.broker_id.unwrap_or(first),
+        wal: Uuid::new_v4(),
+    };
+    identity.write(&settings.data_dir)?;
+    Ok(identity)
+}
+
+/// Where clients are told to connect.
+fn advertised(settings: &NodeSettings, bound: SocketAddr) -> Result<Endpoint, StartError> {
+    match &settings.kafka_advertise {
+        Some(endpoint) => Ok(endpoint.clone()),
+        None if bound.ip().is_unspecified() => Err(StartError::Unadvertisable(bound)),
+        None => Ok(Endpoint {
+            host: bound.ip().to_string(),
+            port: bound.port(),
+        }),
+    }
+}
+
+/// Holds the port that other brokers will use, so that nobody else takes it.
+fn reserve(address: SocketAddr) -> Result<Socket, StartError> {
+    let bind = || {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        socket.bind(&address.into())?;
+        Ok(socket)
+    };
+    bind().map_err(|source| StartError::Internal { address, source })
+}
+
+async fn open_wal(
+    settings: &NodeSettings,
+    seams: LocalWalSeams,
+) -> Result<(LocalWal, RecoveredLogs, (u64, u64)), StartError> {
+    let dir = settings.data_dir.join("wal");
+    let options = LocalWalOptions {
+        file_bytes: settings.wal.file_bytes,
+        capacity_bytes: settings.wal.capacity_bytes,
+        pending_bytes: settings.wal.pending_bytes,
+        workers: Workers::Threads,
+    };
+    let opened = tokio::task::spawn_blocking(move || {
+        let mut logs = RecoveredLogs::default();
+        let opened = LocalWal::open(&dir, &options, seams, &mut |entry| logs.add(&entry));
+        opened.map(|(wal, recovered)| (wal, logs, (recovered.entries, recovered.batch_bytes)))
+    });
+    Ok(opened.await.map_err(|_| StartError::Interrupted)??)
+}

@@ -1,0 +1,300 @@
+//! Reading a log: from its tail, its local WAL or object storage, whichever holds the offset.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tidegate_record_batch::{BatchHeader, Batches, StoredBatch, records};
+use tidegate_types::{Offset, OffsetRange, TimestampMs};
+use tidegate_wal::local::LocalWal;
+
+use crate::log::{Isolation, PartitionLog, Plan, ReadError, TimeCandidate, Watermarks};
+use crate::producers::AbortedTransaction;
+use crate::reader::SegmentReader;
+use crate::tail::{TailPiece, WalExtent};
+
+/// A batch is decompressed for a lookup by time up to this size.
+const LOOKUP_BYTES: usize = 64 << 20;
+
+/// What a reader asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct ReadRequest {
+    pub offset: Offset,
+    pub max_bytes: usize,
+    /// Whether the first batch comes whole even if it is larger than `max_bytes` (KIP-74).
+    pub first_whole: bool,
+    pub isolation: Isolation,
+}
+
+/// What was read. The batches are whole and in order; the first may begin before the offset asked for.
+#[derive(Debug)]
+pub struct ReadResult {
+    pub watermarks: Watermarks,
+    pub batches: Vec<Bytes>,
+    pub bytes: usize,
+    /// Filled for read-committed readers: from the same state as the batches.
+    pub aborted: Vec<AbortedTransaction>,
+}
+
+/// A record found by its timestamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimedOffset {
+    pub offset: Offset,
+    pub timestamp: TimestampMs,
+}
+
+/// Reads logs. Cheap to clone.
+#[derive(Clone)]
+pub struct LogReader {
+    segments: SegmentReader,
+    local_wal: Arc<LocalWal>,
+}
+
+impl LogReader {
+    pub fn new(segments: SegmentReader, local_wal: Arc<LocalWal>) -> Self {
+        Self {
+            segments,
+            local_wal,
+        }
+    }
+
+    pub fn segments(&self) -> &SegmentReader {
+        &self.segments
+    }
+
+    /// Reads what is visible from an offset on, without waiting for more to come.
+    pub async fn read(
+        &self,
+        log: &Arc<PartitionLog>,
+        request: ReadRequest,
+    ) -> Result<ReadResult, ReadError> {
+        let mut batches = Vec::new();
+        let mut bytes = 0usize;
+        let mut next = request.offset;
+        let watermarks = loop {
+            let room = request.max_bytes.saturating_sub(bytes);
+            let whole = request.first_whole && batches.is_empty();
+            let (watermarks, plan) = log.plan(next, room, whole, request.isolation)?;
+            match plan {
+                Plan::Nothing => break watermarks,
+                Plan::Tail(pieces) => {
+                    for piece in pieces {
+                        let piece = self.tail_piece(piece).await?;
+                        next = last_end(&piece).unwrap_or(next);
+                        bytes += piece.len();
+                        batches.push(piece);
+                    }
+                    break watermarks;
+                }
+                Plan::Store(segment) => {
+                    let ahead = log.streams.lock().depth_for(next);
+                    let span = self.segments.read(log.id(), &segment, next, ahead).await?;
+                    let end = watermarks.visible_end(request.isolation);
+                    let Some((piece, piece_end)) = batches_between(&span, next, end, room, whole)
+                    else {
+                        break watermarks;
+                    };
+                    if ahead > 1 && piece_end >= segment.range.end() {
+                        self.prefetch_after(log, piece_end, ahead);
+                    }
+                    next = piece_end;
+                    bytes += piece.len();
+                    batches.push(piece);
+                }
+            }
+            if bytes >= request.max_bytes {
+                break watermarks;
+            }
+        };
+        log.streams.lock().note(request.offset, next);
+        let aborted = match request.isolation {
+            Isolation::ReadCommitted if next > request.offset => {
+                let range = OffsetRange::new(request.offset, next).expect("a read goes forward");
+                log.aborted_in(range)
+            }
+            Isolation::ReadCommitted | Isolation::ReadUncommitted => Vec::new(),
+        };
+        Ok(ReadResult {
+            watermarks,
+            batches,
+            bytes,
+            aborted,
+        })
+    }
+
+    /// The first visible record at or after `timestamp`, in offset order (KIP-79).
+    pub async fn first_at_or_after(
+        &self,
+        log: &Arc<PartitionLog>,
+        timestamp: TimestampMs,
+        isolation: Isolation,
+    ) -> Result<Option<TimedOffset>, ReadError> {
+        let watermarks = log.watermarks()?;
+        let end = watermarks.visible_end(isolation);
+        let mut from = watermarks.log_start;
+        while from < end {
+            let (bytes, searched_to) = match log.time_candidate(from, timestamp, end) {
+                TimeCandidate::None => return Ok(None),
+                TimeCandidate::Batch { piece, range } => {
+                    (self.tail_piece(piece).await?, range.end())
+                }
+                TimeCandidate::Segment(segment) => {
+                    let found = self
+                        .segments
+                        .block_with_timestamp(log.id(), &segment, from, timestamp)
+                        .await?;
+                    match found {
+                        Some(block) => {
+                            let block_end = last_end(&block).unwrap_or(segment.range.end());
+                            (block, block_end)
+                        }
+                        None => (Bytes::new(), segment.range.end()),
+                    }
+                }
+            };
+            let visible = OffsetRange::new(from, end).expect("the search goes forward");
+            if let Some(found) = find_record(bytes, visible, |t| t >= timestamp) {
+                return Ok(Some(found));
+            }
+            from = searched_to.max(from.checked_add(1).unwrap_or(end));
+        }
+        Ok(None)
+    }
+
+    /// The record with the greatest timestamp; of equals the first (KIP-734).
+    pub async fn max_timestamp(
+        &self,
+        log: &Arc<PartitionLog>,
+    ) -> Result<Option<TimedOffset>, ReadError> {
+        let watermarks = log.watermarks()?;
+        let visible = OffsetRange::new(watermarks.log_start, watermarks.high_watermark)
+            .filter(|r| !r.is_empty());
+        let Some(visible) = visible else {
+            return Ok(None);
+        };
+        let (bytes, greatest) = match log.max_timestamp_candidate(visible.end()) {
+            TimeCandidate::None => return Ok(None),
+            TimeCandidate::Batch { piece, .. } => {
+                let bytes = self.tail_piece(piece).await?;
+                let greatest = BatchHeader::parse(&bytes).map(|h| h.max_timestamp()).ok();
+                (bytes, greatest)
+            }
+            TimeCandidate::Segment(segment) => {
+                let block = self
+                    .segments
+                    .block_with_timestamp(
+                        log.id(),
+                        &segment,
+                        visible.start(),
+                        segment.max_timestamp,
+                    )
+                    .await?;
+                (block.unwrap_or_default(), Some(segment.max_timestamp))
+            }
+        };
+        let Some(greatest) = greatest else {
+            return Ok(None);
+        };
+        Ok(find_record(bytes, visible, |t| t >= greatest))
+    }
+
+    async fn tail_piece(&self, piece: TailPiece) -> Result<Bytes, ReadError> {
+        match piece {
+            TailPiece::Memory(bytes) => Ok(bytes),
+            TailPiece::Spilled(extent) => self.spilled(extent).await,
+        }
+    }
+
+    pub(crate) async fn spilled(&self, extent: WalExtent) -> Result<Bytes, ReadError> {
+        let wal = self.local_wal.clone();
+        let read =
+            tokio::task::spawn_blocking(move || wal.read(extent.position, extent.length)).await;
+        match read {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(error)) => Err(ReadError::Wal(Arc::new(std::io::Error::other(error)))),
+            Err(stopped) => Err(ReadError::Wal(Arc::new(std::io::Error::other(stopped)))),
+        }
+    }
+
+    fn prefetch_after(&self, log: &Arc<PartitionLog>, offset: Offset, ahead: usize) {
+        if let Ok((_, Plan::Store(segment))) = log.plan(offset, 1, true, Isolation::ReadUncommitted)
+        {
+            self.segments.prefetch_segment(log.id(), segment, ahead);
+        }
+    }
+}
+
+/// The end offset of the last whole batch in `bytes`.
+fn last_end(bytes: &[u8]) -> Option<Offset> {
+    let mut rest = bytes;
+    let mut end = None;
+    while let Ok(header) = BatchHeader::parse(rest) {
+        let Some(after) = rest.get(header.total_bytes()..) else {
+            break;
+        };
+        end = Some(header.end_offset());
+        rest = after;
+    }
+    end
+}
+
+/// The batches in `bytes` from the one that holds `from` up to `end`, as one slice, and where they end.
+fn batches_between(
+    bytes: &Bytes,
+    from: Offset,
+    end: Offset,
+    max_bytes: usize,
+    first_whole: bool,
+) -> Option<(Bytes, Offset)> {
+    let mut start = None;
+    let mut position = 0usize;
+    let mut taken: Option<(usize, Offset)> = None;
+    while let Ok(header) = BatchHeader::parse(bytes.get(position..)?) {
+        let after = position + header.total_bytes();
+        if after > bytes.len() || header.end_offset() > end {
+            break;
+        }
+        if header.end_offset() > from {
+            let first = *start.get_or_insert(position);
+            if after - first > max_bytes && !(first_whole && taken.is_none()) {
+                break;
+            }
+            taken = Some((after, header.end_offset()));
+        }
+        position = after;
+    }
+    let (stop, end) = taken?;
+    Some((bytes.slice(start?..stop), end))
+}
+
+/// The first record in `bytes` that lies in `visible` and whose timestamp is wanted.
+fn find_record(
+    bytes: Bytes,
+    visible: OffsetRange,
+    wanted: impl Fn(TimestampMs) -> bool,
+) -> Option<TimedOffset> {
+    for batch in Batches::headers_only(bytes) {
+        let batch: StoredBatch = batch.ok()?;
+        let header = batch.header();
+        if header.end_offset() <= visible.start()
+            || header.is_control()
+            || !wanted(header.max_timestamp())
+        {
+            continue;
+        }
+        if header.base_offset() >= visible.end() {
+            return None;
+        }
+        let Ok(found) = records(&batch, LOOKUP_BYTES) else {
+            continue;
+        };
+        for record in found {
+            if visible.contains(record.offset) && wanted(record.timestamp) {
+                return Some(TimedOffset {
+                    offset: record.offset,
+                    timestamp: record.timestamp,
+                });
+            }
+        }
+    }
+    None
+}

@@ -1,0 +1,263 @@
+//! Appending, and the WAL's report that what was appended is durable.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tidegate_record_batch::{ProducedBatch, TimestampType};
+use tidegate_types::{DurabilityMode, Offset, OffsetRange, TimestampMs};
+use tidegate_wal::{
+    AppendObserver, AppendRefused, Appended as WalAppended, Entry, FullCause, Location, WalFailure,
+};
+use tokio::sync::oneshot;
+
+use super::{PartitionLog, State, Status};
+use crate::checkpoint;
+use crate::producers::{Admission, SequenceError};
+use crate::tail::{TailBatch, WalExtent};
+
+/// A checkpoint may take at most one part in this many of the bytes it rides with.
+const CHECKPOINT_SHARE: u64 = 64;
+/// In `object` mode no partition is replayed for more than about this many bytes when it opens.
+const CHECKPOINT_EVERY_BYTES: u64 = 1 << 20;
+
+/// A batch that has its offsets.
+#[derive(Debug)]
+pub struct Appended {
+    pub range: OffsetRange,
+    /// The broker's time if the topic stamps records itself, else [`TimestampMs::NONE`].
+    pub log_append_time: TimestampMs,
+    pub log_start: Offset,
+    pub durability: Durability,
+}
+
+/// Whether the producer may be told already.
+#[derive(Debug)]
+pub enum Durability {
+    Durable,
+    /// Resolves when durable. An error means the log failed or closed: the outcome is unknown.
+    Pending(oneshot::Receiver<()>),
+}
+
+/// Why a batch was not appended. Nothing of it will ever appear.
+#[derive(Debug, thiserror::Error)]
+pub enum AppendError {
+    #[error("this broker no longer leads the partition")]
+    NotLeader,
+    #[error("the write-ahead log is full: {0}")]
+    Full(FullCause),
+    #[error("a batch of {bytes} bytes is above the write-ahead log's limit of {limit_bytes}")]
+    TooLarge { bytes: u64, limit_bytes: u64 },
+    #[error("the write-ahead log failed: {0}")]
+    Failed(Arc<str>),
+    #[error("the topic's durability is changing")]
+    Switching,
+    #[error(transparent)]
+    Sequence(#[from] SequenceError),
+    #[error("the partition is out of offsets")]
+    OutOfOffsets,
+}
+
+impl PartitionLog {
+    /// Whether the WAL would take so many bytes now. A hint: somebody else may take the room.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        let durability = self.state.lock().durability;
+        self.context.wal(durability).available_bytes() >= bytes
+    }
+
+    /// Appends one validated batch of a client (or of a coordinator).
+    pub fn append(self: &Arc<Self>, batch: ProducedBatch) -> Result<Appended, AppendError> {
+        let now = self.context.clock.wall();
+        let mut state = self.state.lock();
+        state.writable()?;
+        let never_written = state.log_end == Offset::ZERO;
+        if let Admission::Duplicate { range, timestamp } =
+            state.producers.admit(batch.header(), never_written)?
+        {
+            return Ok(state.acknowledge_duplicate(
+                range,
+                timestamp,
+                batch.header().timestamp_type(),
+            ));
+        }
+        let base = state.log_end;
+        let span = i64::from(batch.header().last_offset_delta()) + 1;
+        let end = base
+            .checked_add(span)
+            .map_err(|_| AppendError::OutOfOffsets)?;
+        let stored = batch.place(base, state.leader_epoch);
+        let header = *stored.header();
+        let range = OffsetRange::new(base, end).expect("a batch ends after its start");
+        let bytes = stored.into_bytes();
+        let checkpoint = state.checkpoint_if_due(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        let entry = Entry {
+            partition: self.id,
+            leader_epoch: state.leader_epoch,
+            range,
+            batches: bytes.clone(),
+            max_timestamp: header.max_timestamp(),
+            record_count: header.record_count(),
+            checkpoint,
+        };
+        let observer: Arc<dyn AppendObserver> = self.clone();
+        self.context
+            .wal(state.durability)
+            .append(entry, observer)
+            .map_err(|refused| match refused {
+                AppendRefused::Full(cause) => AppendError::Full(cause),
+                AppendRefused::Failed(cause) => AppendError::Failed(cause.to_string().into()),
+                AppendRefused::Closed => AppendError::NotLeader,
+                AppendRefused::TooLarge { bytes, limit_bytes } => {
+                    AppendError::TooLarge { bytes, limit_bytes }
+                }
+            })?;
+        state.producers.apply_data(&header, range, now);
+        state.log_end = end;
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        state.tail.push(TailBatch::new(&header, bytes));
+        let (sender, receiver) = oneshot::channel();
+        state.ack_waiters.push_back((end, sender));
+        let ring = state.note_waiting(self, length);
+        let appended = Appended {
+            range,
+            log_append_time: append_time(header.timestamp_type(), header.max_timestamp()),
+            log_start: state.log_start,
+            durability: Durability::Pending(receiver),
+        };
+        drop(state);
+        if ring {
+            self.context.upload_bell.notify_one();
+        }
+        self.context.tail_budget.added(self, end, length);
+        Ok(appended)
+    }
+}
+
+fn append_time(kind: TimestampType, timestamp: TimestampMs) -> TimestampMs {
+    match kind {
+        TimestampType::LogAppendTime => timestamp,
+        TimestampType::CreateTime => TimestampMs::NONE,
+    }
+}
+
+impl State {
+    fn writable(&self) -> Result<(), AppendError> {
+        match &self.status {
+            Status::Open => Ok(()),
+            Status::Switching(_) => Err(AppendError::Switching),
+            Status::Failed(cause) => Err(AppendError::Failed(cause.clone())),
+            Status::Closed => Err(AppendError::NotLeader),
+        }
+    }
+
+    /// Answers a retry with its first offsets, once they are durable.
+    fn acknowledge_duplicate(
+        &mut self,
+        range: OffsetRange,
+        timestamp: TimestampMs,
+        kind: TimestampType,
+    ) -> Appended {
+        let durability = if range.end() <= self.high_watermark {
+            Durability::Durable
+        } else {
+            Durability::Pending(self.await_durable(range.end()))
+        };
+        Appended {
+            range,
+            log_append_time: append_time(kind, timestamp),
+            log_start: self.log_start,
+            durability,
+        }
+    }
+
+    /// Registers somebody who waits for everything below `end`.
+    pub(super) fn await_durable(&mut self, end: Offset) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        if end <= self.high_watermark {
+            // The receiver may have gone already, which is its right.
+            let _ = sender.send(());
+            return receiver;
+        }
+        let at = self.ack_waiters.partition_point(|(e, _)| *e <= end);
+        self.ack_waiters.insert(at, (end, sender));
+        receiver
+    }
+
+    /// In `object` mode the state as of the log end, when enough was appended since the last one.
+    fn checkpoint_if_due(&mut self, appending: u64) -> Option<bytes::Bytes> {
+        if self.durability == DurabilityMode::Local {
+            return None;
+        }
+        self.bytes_since_checkpoint = self.bytes_since_checkpoint.saturating_add(appending);
+        if self.bytes_since_checkpoint < CHECKPOINT_EVERY_BYTES {
+            return None;
+        }
+        let encoded = checkpoint::encode(self.log_end, &self.producers);
+        if self.bytes_since_checkpoint < CHECKPOINT_SHARE * encoded.len() as u64 {
+            return None;
+        }
+        self.bytes_since_checkpoint = 0;
+        Some(encoded)
+    }
+
+    fn note_waiting(&mut self, log: &PartitionLog, length: u64) -> bool {
+        match self.durability {
+            DurabilityMode::Object => false,
+            DurabilityMode::Local => {
+                self.waiting_bytes += length;
+                self.waiting_since
+                    .get_or_insert_with(|| log.context.clock.now());
+                let before = log
+                    .context
+                    .unstored_bytes
+                    .fetch_add(length, Ordering::Relaxed);
+                let size = log.context.upload_size_bytes;
+                before < size && before + length >= size
+            }
+        }
+    }
+}
+
+impl AppendObserver for PartitionLog {
+    fn durable(&self, appended: WalAppended) {
+        let mut state = self.state.lock();
+        if let Location::Local { position, length } = appended.location {
+            state
+                .tail
+                .set_extent(appended.range, WalExtent { position, length });
+            // After the tail knows the extent: see `Uploader::trim`.
+            self.context
+                .observed_wal
+                .fetch_max(position.get(), Ordering::Release);
+        }
+        if matches!(state.status, Status::Closed | Status::Failed(_)) {
+            return;
+        }
+        state.high_watermark = state.high_watermark.max(appended.range.end());
+        let high_watermark = state.high_watermark;
+        let acknowledged = state
+            .ack_waiters
+            .partition_point(|(end, _)| *end <= high_watermark);
+        let acknowledged: Vec<_> = state
+            .ack_waiters
+            .drain(..acknowledged)
+            .map(|(_, s)| s)
+            .collect();
+        let fetchers = std::mem::take(&mut state.fetch_waiters);
+        drop(state);
+        for waiter in acknowledged {
+            // A producer that hung up or timed out no longer listens.
+            let _ = waiter.send(());
+        }
+        for fetcher in fetchers {
+            fetcher.notify_one();
+        }
+    }
+
+    fn failed(&self, failure: &WalFailure) {
+        let mut state = self.state.lock();
+        if matches!(state.status, Status::Open | Status::Switching(_)) {
+            state.status = Status::Failed(failure.to_string().into());
+        }
+        state.ack_waiters.clear();
+    }
+}

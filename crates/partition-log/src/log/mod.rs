@@ -1,0 +1,277 @@
+//! One partition's log on the broker that leads it.
+//!
+//! All state that changes together sits behind one short, synchronous lock. An append takes it once, to judge
+//! the batch, give it its offset and hand it to the WAL in that order; the WAL takes it once more, to move the
+//! high watermark. Nothing is awaited under it.
+
+mod append;
+mod read;
+mod store;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_runtime::SharedClock;
+use tidegate_types::{DurabilityMode, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicName};
+use tidegate_wal::{Wal, WalPosition};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+pub use append::{AppendError, Appended, Durability};
+pub use read::{Isolation, ReadError, Watermarks};
+pub(crate) use read::{Plan, TimeCandidate};
+pub(crate) use store::UploadCut;
+
+use crate::budget::TailBudget;
+use crate::epochs::EpochHistory;
+use crate::producers::Producers;
+use crate::read_ahead::Streams;
+use crate::segments::{Segment, SegmentMap};
+use crate::tail::Tail;
+
+/// What the logs of one broker share.
+pub struct LogContext {
+    pub clock: SharedClock,
+    pub local_wal: Arc<dyn Wal>,
+    pub object_wal: Arc<dyn Wal>,
+    pub tail_budget: Arc<TailBudget>,
+    /// How long a producer that doesn't write is remembered (`producer.id.expiration.ms`).
+    pub producer_expiration: Duration,
+    /// Rung when a log has so much to upload that it shouldn't wait for the next tick.
+    pub upload_bell: Notify,
+    pub upload_size_bytes: u64,
+    /// Bytes in local-mode logs that no upload has taken yet.
+    pub unstored_bytes: AtomicU64,
+    /// The position of the newest entry of the local WAL whose log knows that it is durable. Entries behind it
+    /// may still be on their way to their logs, so nothing from here on is trimmed.
+    pub observed_wal: AtomicU64,
+}
+
+impl LogContext {
+    fn wal(&self, durability: DurabilityMode) -> &Arc<dyn Wal> {
+        match durability {
+            DurabilityMode::Local => &self.local_wal,
+            DurabilityMode::Object => &self.object_wal,
+        }
+    }
+}
+
+/// A log and everything that is known of it in memory.
+pub struct PartitionLog {
+    id: PartitionId,
+    topic: TopicName,
+    context: Arc<LogContext>,
+    state: Mutex<State>,
+    pub(crate) streams: Mutex<Streams>,
+}
+
+/// Whether the log takes appends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Status {
+    Open,
+    /// The topic's durability changed: appends wait until the tail is stored, then go to the other WAL.
+    Switching(DurabilityMode),
+    /// The WAL can't promise anything any more.
+    Failed(Arc<str>),
+    /// Another broker leads, or the topic is gone.
+    Closed,
+}
+
+struct State {
+    status: Status,
+    leader_epoch: LeaderEpoch,
+    durability: DurabilityMode,
+    log_start: Offset,
+    high_watermark: Offset,
+    log_end: Offset,
+    /// Exclusive end of what is in object storage and readable there.
+    stored_end: Offset,
+    /// Exclusive end of what metadata has committed as uploaded.
+    uploaded_end: Offset,
+    /// Where the next upload begins: at or past `stored_end` while uploads are under way.
+    upload_cursor: Offset,
+    /// Bytes at or past `upload_cursor`.
+    waiting_bytes: u64,
+    waiting_since: Option<Instant>,
+    bytes_since_checkpoint: u64,
+    epochs: EpochHistory,
+    producers: Producers,
+    tail: Tail,
+    segments: SegmentMap,
+    ack_waiters: VecDeque<(Offset, oneshot::Sender<()>)>,
+    fetch_waiters: Vec<Arc<Notify>>,
+}
+
+/// What opening a log starts from: metadata, the newest checkpoint brought up to date, and recovered batches.
+pub struct Opening {
+    pub id: PartitionId,
+    pub topic: TopicName,
+    pub leader_epoch: LeaderEpoch,
+    pub durability: DurabilityMode,
+    pub log_start: Offset,
+    pub uploaded_end: Offset,
+    pub epochs: EpochHistory,
+    pub segments: Vec<Segment>,
+    pub(crate) producers: Producers,
+    pub(crate) tail: Tail,
+    pub log_end: Offset,
+}
+
+impl PartitionLog {
+    pub(crate) fn new(opening: Opening, context: Arc<LogContext>) -> Self {
+        let now = context.clock.now();
+        let waiting_bytes = opening.tail.bytes_from(opening.uploaded_end);
+        context
+            .unstored_bytes
+            .fetch_add(waiting_bytes, Ordering::Relaxed);
+        let mut segments = SegmentMap::new(opening.segments);
+        segments.drop_below(opening.log_start);
+        Self {
+            id: opening.id,
+            topic: opening.topic,
+            context,
+            state: Mutex::new(State {
+                status: Status::Open,
+                leader_epoch: opening.leader_epoch,
+                durability: opening.durability,
+                log_start: opening.log_start,
+                high_watermark: opening.log_end,
+                log_end: opening.log_end,
+                stored_end: opening.uploaded_end,
+                uploaded_end: opening.uploaded_end,
+                upload_cursor: opening.uploaded_end,
+                waiting_bytes,
+                waiting_since: (waiting_bytes > 0).then_some(now),
+                bytes_since_checkpoint: u64::MAX / 2,
+                epochs: opening.epochs,
+                producers: opening.producers,
+                tail: opening.tail,
+                segments,
+                ack_waiters: VecDeque::new(),
+                fetch_waiters: Vec::new(),
+            }),
+            streams: Mutex::new(Streams::default()),
+        }
+    }
+
+    pub fn id(&self) -> PartitionId {
+        self.id
+    }
+
+    pub fn topic(&self) -> &TopicName {
+        &self.topic
+    }
+
+    pub fn leader_epoch(&self) -> LeaderEpoch {
+        self.state.lock().leader_epoch
+    }
+
+    /// The segments in offset order, for retention and reports.
+    pub fn segments(&self) -> Vec<Segment> {
+        self.state.lock().segments.as_slice().to_vec()
+    }
+
+    /// Bytes of this log: in object storage, and not yet there.
+    pub fn size_bytes(&self) -> (u64, u64) {
+        let state = self.state.lock();
+        (
+            state.segments.bytes(),
+            state.tail.bytes_from(state.stored_end),
+        )
+    }
+
+    /// Stops appends and lets everybody who waits know: another broker leads or the topic is gone.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        if state.durability == DurabilityMode::Local {
+            self.context
+                .unstored_bytes
+                .fetch_sub(state.waiting_bytes, Ordering::Relaxed);
+        }
+        state.waiting_bytes = 0;
+        state.waiting_since = None;
+        state.status = Status::Closed;
+        state.ack_waiters.clear();
+        let waiters = std::mem::take(&mut state.fetch_waiters);
+        drop(state);
+        waiters.iter().for_each(|w| w.notify_one());
+    }
+
+    /// Asks for another durability mode. It takes effect once nothing is left to store; until then appends are
+    /// refused with a retriable error, so that no record is acknowledged under the wrong promise.
+    pub fn set_durability(&self, durability: DurabilityMode) {
+        let mut state = self.state.lock();
+        match state.status {
+            Status::Open | Status::Switching(_) => {
+                state.status = Status::Switching(durability);
+                state.finish_switch();
+            }
+            Status::Failed(_) | Status::Closed => {}
+        }
+        drop(state);
+        self.context.upload_bell.notify_one();
+    }
+
+    /// Whether a change of durability waits for the tail to be stored.
+    pub(crate) fn switching(&self) -> bool {
+        matches!(self.state.lock().status, Status::Switching(_))
+    }
+
+    /// Forgets producers that were idle for longer than the expiration.
+    pub fn expire_producers(&self) -> usize {
+        let expiration =
+            i64::try_from(self.context.producer_expiration.as_millis()).unwrap_or(i64::MAX);
+        let before = TimestampMs::new(self.context.clock.wall().get().saturating_sub(expiration));
+        self.state.lock().producers.expire(before)
+    }
+
+    /// Where the WAL's oldest entry lies that this log still needs. `None` if it needs none.
+    pub(crate) fn needed_wal_position(&self) -> Option<WalPosition> {
+        let state = self.state.lock();
+        match state.durability {
+            DurabilityMode::Local => state.tail.first_extent_from(state.uploaded_end),
+            DurabilityMode::Object => None,
+        }
+    }
+
+    pub(crate) fn holds_in_memory(&self, end: Offset) -> bool {
+        self.state.lock().tail.holds_in_memory(end)
+    }
+
+    pub(crate) fn evict(&self, below: Offset) -> u64 {
+        let mut state = self.state.lock();
+        let stored_end = state.stored_end;
+        state.tail.evict(below, stored_end)
+    }
+}
+
+impl Drop for PartitionLog {
+    fn drop(&mut self) {
+        self.context
+            .tail_budget
+            .released(self.state.get_mut().tail.memory_bytes());
+    }
+}
+
+impl State {
+    /// Where read-committed readers must stop.
+    fn last_stable(&self) -> Offset {
+        self.producers
+            .first_open_transaction()
+            .map_or(self.high_watermark, |open| open.min(self.high_watermark))
+    }
+
+    fn finish_switch(&mut self) {
+        if let Status::Switching(durability) = self.status
+            && (durability == self.durability || self.uploaded_end == self.log_end)
+        {
+            self.durability = durability;
+            self.status = Status::Open;
+        }
+    }
+}

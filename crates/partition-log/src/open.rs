@@ -1,0 +1,328 @@
+//! Opening a log: metadata, the newest checkpoint, the batch headers behind it, and what the local WAL holds.
+//!
+//! History is never scanned: a checkpoint is at most about a megabyte of one partition behind the stored end,
+//! and the local WAL holds only what isn't uploaded.
+
+use std::sync::Arc;
+
+use tidegate_metadata::api::SegmentQuery;
+use tidegate_metadata::{ControllerApi, ControllerUnavailable, PartitionState, SegmentEntry};
+use tidegate_object_storage::ObjectKey;
+use tidegate_record_batch::{BatchHeader, Batches, ControlMarker, StoredBatch};
+use tidegate_runtime::SharedClock;
+use tidegate_segment_format::ByteRange;
+use tidegate_types::{
+    DurabilityMode, LeaderEpoch, Offset, OffsetRange, PartitionId, TimestampMs, TopicName,
+};
+use tidegate_wal::WalPosition;
+
+use crate::checkpoint::{self, CheckpointError};
+use crate::epochs::EpochHistory;
+use crate::log::{LogContext, Opening, PartitionLog};
+use crate::producers::Producers;
+use crate::reader::{SegmentReader, StoreReadError};
+use crate::segments::{Segment, SegmentObject};
+use crate::tail::{Tail, TailBatch, WalExtent};
+
+/// A batch that recovery found in the local WAL.
+#[derive(Debug, Clone)]
+pub struct RecoveredBatch {
+    pub header: BatchHeader,
+    /// Filled for control batches.
+    pub marker: Option<ControlMarker>,
+    pub leader_epoch: LeaderEpoch,
+    pub position: WalPosition,
+}
+
+impl RecoveredBatch {
+    /// Reads what opening needs out of a WAL entry's bytes, which hold one batch.
+    pub fn new(batch: &StoredBatch, leader_epoch: LeaderEpoch, position: WalPosition) -> Self {
+        Self {
+            header: *batch.header(),
+            marker: marker_of(batch),
+            leader_epoch,
+            position,
+        }
+    }
+
+    pub fn range(&self) -> OffsetRange {
+        OffsetRange::new(self.header.base_offset(), self.header.end_offset())
+            .expect("a batch ends after its start")
+    }
+}
+
+/// Why a log couldn't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Controller(#[from] ControllerUnavailable),
+    #[error(transparent)]
+    Store(#[from] StoreReadError),
+    #[error("the checkpoint of {partition} is damaged")]
+    Checkpoint {
+        partition: PartitionId,
+        source: CheckpointError,
+    },
+    #[error("the local WAL holds {partition} from {found} on, but {expected} comes next")]
+    Hole {
+        partition: PartitionId,
+        expected: Offset,
+        found: Offset,
+    },
+    #[error("metadata names object {0:?}, which is no key")]
+    Key(String),
+}
+
+impl OpenError {
+    /// Whether opening again may succeed by itself.
+    pub fn is_retriable(&self) -> bool {
+        match self {
+            Self::Controller(_) => true,
+            Self::Store(StoreReadError::Store { .. } | StoreReadError::Cache { .. }) => true,
+            Self::Store(StoreReadError::Damaged { .. } | StoreReadError::Hole { .. })
+            | Self::Checkpoint { .. }
+            | Self::Hole { .. }
+            | Self::Key(_) => false,
+        }
+    }
+}
+
+/// What is to be opened.
+#[derive(Clone)]
+pub struct OpenRequest {
+    pub topic: TopicName,
+    pub durability: DurabilityMode,
+    pub state: PartitionState,
+    /// What the local WAL holds of it, in order; parts that are uploaded already are skipped.
+    pub recovered: Vec<RecoveredBatch>,
+}
+
+/// Opens logs.
+#[derive(Clone)]
+pub struct LogOpener {
+    pub context: Arc<LogContext>,
+    pub controller: Arc<dyn ControllerApi>,
+    pub reader: SegmentReader,
+    pub clock: SharedClock,
+}
+
+impl LogOpener {
+    pub async fn open(&self, request: OpenRequest) -> Result<Arc<PartitionLog>, OpenError> {
+        let OpenRequest {
+            topic,
+            durability,
+            state,
+            recovered,
+        } = request;
+        let id = state.partition;
+        let now = self.clock.wall();
+        let segments = self.segments(&state).await?;
+        let (as_of, mut producers) = self.checkpoint(&state).await?;
+        self.replay_stored(
+            id,
+            &segments,
+            as_of,
+            state.committed_end,
+            &mut producers,
+            now,
+        )
+        .await?;
+        let (tail, log_end) = replay_recovered(&state, &recovered, &mut producers, now)?;
+        let opening = Opening {
+            id,
+            topic,
+            leader_epoch: state.leader_epoch,
+            durability,
+            log_start: state.log_start,
+            uploaded_end: state.committed_end,
+            epochs: EpochHistory::new(state.epochs.iter().map(|e| (e.epoch, e.start))),
+            segments,
+            producers,
+            tail,
+            log_end: log_end.max(state.log_start),
+        };
+        Ok(Arc::new(PartitionLog::new(opening, self.context.clone())))
+    }
+
+    async fn segments(&self, state: &PartitionState) -> Result<Vec<Segment>, OpenError> {
+        let mut segments: Vec<Segment> = Vec::new();
+        if state.segment_count == 0 {
+            return Ok(segments);
+        }
+        let mut from = state.log_start;
+        let mut last_object: Option<Arc<SegmentObject>> = None;
+        loop {
+            let query = SegmentQuery {
+                partition: state.partition,
+                from,
+                limit: SegmentQuery::MAX_LIMIT,
+            };
+            let page = self.controller.segments(query).await?;
+            for entry in page.segments {
+                from = entry.range.end();
+                segments.push(segment_from(entry, &mut last_object)?);
+            }
+            if !page.more {
+                return Ok(segments);
+            }
+        }
+    }
+
+    async fn checkpoint(&self, state: &PartitionState) -> Result<(Offset, Producers), OpenError> {
+        let Some(reference) = &state.checkpoint else {
+            return Ok((Offset::ZERO, Producers::default()));
+        };
+        let key = object_key(reference.object.as_str())?;
+        let range = ByteRange {
+            position: reference.span.position,
+            length: reference.span.length,
+        };
+        let bytes = self.reader.checkpoint(&key, range).await?;
+        checkpoint::decode(&bytes).map_err(|source| OpenError::Checkpoint {
+            partition: state.partition,
+            source,
+        })
+    }
+
+    /// Replays the headers of stored batches in `from..to`.
+    async fn replay_stored(
+        &self,
+        id: PartitionId,
+        segments: &[Segment],
+        from: Offset,
+        to: Offset,
+        producers: &mut Producers,
+        now: TimestampMs,
+    ) -> Result<(), OpenError> {
+        let mut next = from;
+        let first = segments.partition_point(|s| s.range.end() <= from);
+        for segment in &segments[first..] {
+            while next < segment.range.end() && next < to {
+                let bytes = self
+                    .reader
+                    .read(id, segment, next.max(segment.range.start()), 0)
+                    .await?;
+                let mut progressed = false;
+                for batch in Batches::headers_only(bytes) {
+                    let Ok(batch) = batch else { break };
+                    if batch.header().end_offset() <= next {
+                        continue;
+                    }
+                    replay(producers, batch.header(), marker_of(&batch).as_ref(), now);
+                    next = batch.header().end_offset();
+                    progressed = true;
+                }
+                if !progressed {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Replays what the local WAL holds behind the stored end, and builds the tail of it.
+fn replay_recovered(
+    state: &PartitionState,
+    recovered: &[RecoveredBatch],
+    producers: &mut Producers,
+    now: TimestampMs,
+) -> Result<(Tail, Offset), OpenError> {
+    let mut tail = Tail::default();
+    let mut end = state.committed_end;
+    for batch in recovered {
+        let range = batch.range();
+        if range.end() <= end {
+            continue;
+        }
+        if range.start() != end {
+            return Err(OpenError::Hole {
+                partition: state.partition,
+                expected: end,
+                found: range.start(),
+            });
+        }
+        replay(producers, &batch.header, batch.marker.as_ref(), now);
+        tail.push(TailBatch::spilled(&batch.header, extent_of(batch)));
+        end = range.end();
+    }
+    Ok((tail, end))
+}
+
+fn extent_of(batch: &RecoveredBatch) -> WalExtent {
+    let length =
+        u32::try_from(batch.header.total_bytes()).expect("a batch's length is 31 bits on the wire");
+    WalExtent {
+        position: batch.position,
+        length,
+    }
+}
+
+fn replay(
+    producers: &mut Producers,
+    header: &BatchHeader,
+    marker: Option<&ControlMarker>,
+    now: TimestampMs,
+) {
+    let range = OffsetRange::new(header.base_offset(), header.end_offset())
+        .expect("a batch ends after its start");
+    match (marker, header.producer()) {
+        (Some(marker), Some(producer)) => producers.apply_marker(
+            producer.id,
+            producer.epoch,
+            marker.coordinator_epoch,
+            marker.commit,
+            header.base_offset(),
+            now,
+        ),
+        (None, _) if !header.is_control() => producers.apply_data(header, range, now),
+        // Control batches of other kinds carry no producer state.
+        (Some(_), None) | (None, _) => {}
+    }
+}
+
+fn marker_of(batch: &StoredBatch) -> Option<ControlMarker> {
+    batch
+        .header()
+        .is_control()
+        .then(|| ControlMarker::decode(batch).ok())
+        .flatten()
+}
+
+fn object_key(key: &str) -> Result<ObjectKey, OpenError> {
+    ObjectKey::new(key).map_err(|_| OpenError::Key(key.to_owned()))
+}
+
+/// Segments of one object that follow each other share its description.
+fn segment_from(
+    entry: SegmentEntry,
+    last: &mut Option<Arc<SegmentObject>>,
+) -> Result<Segment, OpenError> {
+    let object = match last {
+        Some(object) if object.key.as_str() == entry.object.as_str() => object.clone(),
+        _ => {
+            let index = ByteRange {
+                position: entry.index.position,
+                length: entry.index.length,
+            };
+            let object = Arc::new(SegmentObject {
+                key: object_key(entry.object.as_str())?,
+                // The footer follows the index and ends the object.
+                size_bytes: index.position
+                    + index.length
+                    + tidegate_segment_format::FOOTER_BYTES as u64,
+                index,
+            });
+            *last = Some(object.clone());
+            object
+        }
+    };
+    Ok(Segment {
+        range: entry.range,
+        object,
+        position: entry.span.position,
+        length: entry.span.length,
+        max_timestamp: entry.max_timestamp,
+        stored_at: entry.committed_at,
+    })
+}

@@ -1,0 +1,101 @@
+//! The segment map of one partition: offset → slice of an object.
+
+use std::sync::Arc;
+
+use tidegate_object_storage::ObjectKey;
+use tidegate_segment_format::ByteRange;
+use tidegate_types::{Offset, OffsetRange, TimestampMs};
+
+/// One partition's contiguous slice of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    pub range: OffsetRange,
+    pub object: Arc<SegmentObject>,
+    pub position: u64,
+    pub length: u64,
+    pub max_timestamp: TimestampMs,
+    /// When it came into the segment map, by the clock of the broker that led then.
+    pub stored_at: TimestampMs,
+}
+
+/// The object that segments lie in, shared by all of them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SegmentObject {
+    pub key: ObjectKey,
+    pub size_bytes: u64,
+    pub index: ByteRange,
+}
+
+/// Segments in offset order, without overlap. Offsets between two segments were compacted away.
+#[derive(Debug, Default)]
+pub(crate) struct SegmentMap {
+    segments: Vec<Segment>,
+    bytes: u64,
+}
+
+impl SegmentMap {
+    pub(crate) fn new(segments: Vec<Segment>) -> Self {
+        let bytes = segments.iter().map(|s| s.length).sum();
+        Self { segments, bytes }
+    }
+
+    /// Adds the next segment; one that is known already (a repeated commit) changes nothing.
+    pub(crate) fn push(&mut self, segment: Segment) {
+        if self.end().is_none_or(|end| segment.range.start() >= end) {
+            self.bytes += segment.length;
+            self.segments.push(segment);
+        }
+    }
+
+    pub(crate) fn end(&self) -> Option<Offset> {
+        self.segments.last().map(|s| s.range.end())
+    }
+
+    /// The segment that holds `offset`, or the first one after it.
+    pub(crate) fn at_or_after(&self, offset: Offset) -> Option<&Segment> {
+        self.segments
+            .get(self.segments.partition_point(|s| s.range.end() <= offset))
+    }
+
+    /// The first segment at or after `from` that may hold a record as young as `timestamp`.
+    pub(crate) fn first_with_timestamp(
+        &self,
+        from: Offset,
+        timestamp: TimestampMs,
+    ) -> Option<&Segment> {
+        let first = self.segments.partition_point(|s| s.range.end() <= from);
+        self.segments[first..]
+            .iter()
+            .find(|s| s.max_timestamp >= timestamp)
+    }
+
+    /// The segment with the greatest timestamp; of equals the first.
+    pub(crate) fn with_max_timestamp(&self, from: Offset) -> Option<&Segment> {
+        let first = self.segments.partition_point(|s| s.range.end() <= from);
+        self.segments[first..].iter().reduce(|best, s| {
+            if s.max_timestamp > best.max_timestamp {
+                s
+            } else {
+                best
+            }
+        })
+    }
+
+    /// Drops segments wholly below the log start.
+    pub(crate) fn drop_below(&mut self, log_start: Offset) {
+        let keep_from = self
+            .segments
+            .partition_point(|s| s.range.end() <= log_start);
+        for segment in self.segments.drain(..keep_from) {
+            self.bytes -= segment.length;
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn as_slice(&self) -> &[Segment] {
+        &self.segments
+    }
+}
