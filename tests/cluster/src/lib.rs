@@ -1,1 +1,16 @@
-//! To come.
+//! The crash tests' parts: what is written ([`Mark`]), who writes and reads ([`Writers`], [`Readers`]), and the
+//! [`History`] with its checker. The tests themselves are in `tests/`.
+//!
+//! The checker is plain code over a history, with tests of its own: each way to lose a record is shown to be noticed.
+
+mod history;
+mod mark;
+mod readers;
+mod stored;
+mod writers;
+
+pub use history::{Acknowledged, History, Seen, Violation};
+pub use mark::Mark;
+pub use readers::Readers;
+pub use stored::read_stored;
+pub use writers::Writers;
