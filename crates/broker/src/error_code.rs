@@ -1,5 +1,6 @@
 //! Kafka's error codes, and the only place that maps this broker's errors to them.
 
+use tidegate_coordinator::GroupError;
 use tidegate_metadata::ControllerUnavailable;
 use tidegate_metadata::api::{
     AdvanceLogStartError, AllocateProducerIdsError, AssignmentFault, CreatePartitionsError,
@@ -214,6 +215,35 @@ impl From<&AllocateProducerIdsError> for ErrorCode {
             AllocateProducerIdsError::StaleBrokerEpoch(_)
             | AllocateProducerIdsError::Unavailable(_) => Self::CoordinatorNotAvailable,
             AllocateProducerIdsError::Exhausted => Self::UnknownServerError,
+        }
+    }
+}
+
+impl From<&GroupError> for ErrorCode {
+    fn from(error: &GroupError) -> Self {
+        match error {
+            GroupError::CoordinatorLoadInProgress => Self::CoordinatorLoadInProgress,
+            GroupError::CoordinatorNotAvailable => Self::CoordinatorNotAvailable,
+            GroupError::NotCoordinator => Self::NotCoordinator,
+            GroupError::InvalidGroupId => Self::InvalidGroupId,
+            GroupError::GroupIdNotFound => Self::GroupIdNotFound,
+            GroupError::NonEmptyGroup => Self::NonEmptyGroup,
+            GroupError::UnknownMemberId => Self::UnknownMemberId,
+            GroupError::IllegalGeneration => Self::IllegalGeneration,
+            GroupError::FencedInstanceId => Self::FencedInstanceId,
+            GroupError::MemberIdRequired => Self::MemberIdRequired,
+            GroupError::InconsistentGroupProtocol => Self::InconsistentGroupProtocol,
+            GroupError::RebalanceInProgress => Self::RebalanceInProgress,
+            GroupError::InvalidSessionTimeout => Self::InvalidSessionTimeout,
+            // Kafka has no limit on groups; to the client it is the same as a group that is full.
+            GroupError::GroupMaxSizeReached | GroupError::TooManyGroups => {
+                Self::GroupMaxSizeReached
+            }
+            GroupError::OffsetMetadataTooLarge => Self::OffsetMetadataTooLarge,
+            GroupError::GroupSubscribedToTopic => Self::GroupSubscribedToTopic,
+            GroupError::UnstableOffsetCommit => Self::UnstableOffsetCommit,
+            GroupError::UnknownServerError => Self::UnknownServerError,
+            GroupError::InvalidRequest | GroupError::MemberMetadataTooLarge => Self::InvalidRequest,
         }
     }
 }

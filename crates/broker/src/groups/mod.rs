@@ -1,16 +1,11 @@
-//! Stub.
-use std::sync::Weak;
-use tidegate_runtime::{SharedClock, Tasks};
-pub(crate) struct GroupHost;
-impl GroupHost {
-    pub(crate) fn new(
-        _: Weak<crate::broker::Broker>,
-        _: Tasks,
-        _: SharedClock,
-        _: tidegate_coordinator::GroupConfig,
-    ) -> Self {
-        Self
-    }
-    pub(crate) fn opened(&self, _: &crate::catalog::Catalog) {}
-    pub(crate) fn closed(&self, _: tidegate_types::PartitionId) {}
-}
+//! The group coordinators that this broker hosts: one for each partition of `__consumer_offsets` that it leads.
+//!
+//! The rules are in `tidegate-coordinator`. This module gives each coordinator a task, its partition's log and the
+//! clock, and brings requests to the right one.
+
+mod actor;
+mod host;
+mod load;
+mod notice;
+
+pub(crate) use host::{GroupHost, partition_of};

@@ -1,0 +1,104 @@
+//! FindCoordinator.
+
+use kafka_protocol::messages::find_coordinator_response::Coordinator;
+use kafka_protocol::messages::{
+    BrokerId as WireBrokerId, FindCoordinatorRequest, FindCoordinatorResponse,
+};
+use tidegate_metadata::BrokerImage;
+
+use crate::broker::Broker;
+use crate::error_code::ErrorCode;
+use crate::groups::partition_of;
+use crate::handlers::text;
+
+/// What kinds of coordinators there are.
+const GROUP: i8 = 0;
+const TRANSACTION: i8 = 1;
+
+/// From version 4 on for many keys at once (KIP-699).
+pub(super) async fn find_coordinator(
+    broker: &Broker,
+    request: FindCoordinatorRequest,
+    version: i16,
+) -> FindCoordinatorResponse {
+    if version < 4 {
+        let found = Found::new(find(broker, request.key_type, request.key.as_str()).await);
+        return FindCoordinatorResponse::default()
+            .with_error_code(found.code.code())
+            .with_error_message(found.message().map(text))
+            .with_node_id(found.node)
+            .with_host(text(found.host))
+            .with_port(found.port);
+    }
+    let mut coordinators = Vec::with_capacity(request.coordinator_keys.len());
+    for key in request.coordinator_keys {
+        let found = Found::new(find(broker, request.key_type, key.as_str()).await);
+        coordinators.push(
+            Coordinator::default()
+                .with_key(key)
+                .with_error_code(found.code.code())
+                .with_error_message(found.message().map(text))
+                .with_node_id(found.node)
+                .with_host(text(found.host))
+                .with_port(found.port),
+        );
+    }
+    FindCoordinatorResponse::default().with_coordinators(coordinators)
+}
+
+/// The coordinator as the wire names it.
+struct Found {
+    code: ErrorCode,
+    node: WireBrokerId,
+    host: String,
+    port: i32,
+}
+
+impl Found {
+    fn new(found: Result<BrokerImage, ErrorCode>) -> Self {
+        match found {
+            Ok(broker) => Self {
+                code: ErrorCode::None,
+                node: WireBrokerId(broker.id.to_wire()),
+                host: broker.kafka.host,
+                port: i32::from(broker.kafka.port),
+            },
+            Err(code) => Self {
+                code,
+                node: WireBrokerId(-1),
+                host: String::new(),
+                port: -1,
+            },
+        }
+    }
+
+    fn message(&self) -> Option<&'static str> {
+        match self.code {
+            ErrorCode::None => None,
+            ErrorCode::InvalidRequest => Some("there is no coordinator of this type"),
+            _ => Some("the coordinator is not available"),
+        }
+    }
+}
+
+async fn find(broker: &Broker, key_type: i8, key: &str) -> Result<BrokerImage, ErrorCode> {
+    match key_type {
+        GROUP => {
+            let topic = broker
+                .groups
+                .offsets_topic(broker)
+                .await
+                .ok_or(ErrorCode::CoordinatorNotAvailable)?;
+            let partition = partition_of(&topic, key).ok_or(ErrorCode::CoordinatorNotAvailable)?;
+            let leader = topic.partition(partition.index).and_then(|p| p.leader);
+            let catalog = broker.catalog.load();
+            leader
+                .and_then(|id| catalog.image.broker(id))
+                .filter(|leader| leader.alive)
+                .cloned()
+                .ok_or(ErrorCode::CoordinatorNotAvailable)
+        }
+        TRANSACTION => Err(ErrorCode::CoordinatorNotAvailable),
+        _ => Err(ErrorCode::InvalidRequest),
+    }
+}
