@@ -1,9 +1,9 @@
 //! Consumers that read along from the start, whatever happens to the broker.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rdkafka::client::ClientContext;
@@ -29,6 +29,7 @@ impl ConsumerContext for Quiet {}
 /// Running consumers, each with all partitions assigned by hand.
 pub struct Readers {
     stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
     threads: Vec<JoinHandle<Result<Vec<Seen>>>>,
 }
 
@@ -36,6 +37,7 @@ impl Readers {
     /// Starts `count` consumers at the beginning of each partition.
     pub fn start(brokers: &str, topic: &str, partitions: i32, count: u32) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::new(AtomicUsize::new(0));
         let mut threads = Vec::new();
         for consumer in 0..count {
             let client: BaseConsumer<Quiet> = ClientConfig::new()
@@ -53,19 +55,27 @@ impl Readers {
                 assignment.add_partition_offset(topic, partition, Offset::Offset(0))?;
             }
             client.assign(&assignment)?;
-            let stop = Arc::clone(&stop);
-            let read = move || read(&client, consumer, &stop);
+            let (stop, seen) = (Arc::clone(&stop), Arc::clone(&seen));
+            let read = move || read(&client, consumer, &stop, &seen);
             threads.push(
                 std::thread::Builder::new()
                     .name(format!("reader-{consumer}"))
                     .spawn(read)?,
             );
         }
-        Ok(Self { stop, threads })
+        Ok(Self {
+            stop,
+            count: seen,
+            threads,
+        })
     }
 
-    /// Stops and gives what was seen.
-    pub fn finish(self) -> Result<Vec<Seen>> {
+    /// Waits until all together have seen `count` records, then stops and gives what was seen (less after `limit`).
+    pub fn finish(self, count: usize, limit: Duration) -> Result<Vec<Seen>> {
+        let deadline = Instant::now() + limit;
+        while self.count.load(Ordering::Relaxed) < count && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         self.stop.store(true, Ordering::Relaxed);
         let mut seen = Vec::new();
         for thread in self.threads {
@@ -75,17 +85,25 @@ impl Readers {
     }
 }
 
-fn read(client: &BaseConsumer<Quiet>, consumer: u32, stop: &AtomicBool) -> Result<Vec<Seen>> {
+fn read(
+    client: &BaseConsumer<Quiet>,
+    consumer: u32,
+    stop: &AtomicBool,
+    count: &AtomicUsize,
+) -> Result<Vec<Seen>> {
     let mut seen = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         match client.poll(Duration::from_millis(50)) {
             None => {}
-            Some(Ok(message)) => seen.push(Seen {
-                consumer,
-                partition: message.partition(),
-                offset: message.offset(),
-                mark: message.payload().and_then(Mark::read),
-            }),
+            Some(Ok(message)) => {
+                count.fetch_add(1, Ordering::Relaxed);
+                seen.push(Seen {
+                    consumer,
+                    partition: message.partition(),
+                    offset: message.offset(),
+                    mark: message.payload().and_then(Mark::read),
+                });
+            }
             Some(Err(error)) => match error.rdkafka_error_code() {
                 Some(
                     code @ (RDKafkaErrorCode::OffsetOutOfRange | RDKafkaErrorCode::AutoOffsetReset),

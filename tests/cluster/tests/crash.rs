@@ -123,9 +123,8 @@ fn crash_run(durability: Durability, disk: Disk) -> Result<()> {
     broker.launch()?;
     broker.wait_ready(Duration::from_secs(60))?;
     history.stored = runtime.block_on(read_stored(&broker.bootstrap(), TOPIC, PARTITIONS))?;
-    // The consumers catch up with the end while the partitions are read.
-    std::thread::sleep(Duration::from_secs(2));
-    history.seen = readers.finish()?;
+    let due = history.acknowledged.len() * usize::try_from(CONSUMERS)?;
+    history.seen = readers.finish(due, Duration::from_secs(60))?;
     report(&history, kills, seed)
 }
 

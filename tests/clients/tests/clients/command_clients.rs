@@ -27,7 +27,12 @@ fn round_trips(program: &[&str], codecs: &[(&str, i16)]) -> Result<()> {
     for (codec, code) in codecs {
         let topic = create_topic("client")?;
         client("produce", &topic, Some(codec))?;
-        assert_eq!(stored_codecs(&topic)?, [*code], "{codec}");
+        // kafka-python sends a batch plain when compressing makes it longer.
+        let codecs = stored_codecs(&topic)?;
+        assert!(
+            codecs.contains(code) && codecs.iter().all(|stored| [0, *code].contains(stored)),
+            "{codec}: {codecs:?}"
+        );
         expect_values(codec, client("consume", &topic, None)?.lines(), COUNT)?;
         let group = unique("group");
         expect_values(codec, client("group", &topic, Some(&group))?.lines(), COUNT)?;
