@@ -235,12 +235,7 @@ impl Cluster {
         for (name, partitions) in topics {
             let topic: Arc<str> = name.as_str().into();
             for partition in 0..*partitions {
-                let (start, end) = self
-                    .lookup
-                    .fetch_watermarks(name, partition, self.timeout)
-                    .with_context(|| {
-                        format!("could not ask for the offsets of {name}-{partition}")
-                    })?;
+                let (start, end) = self.watermarks(name, partition)?;
                 spans.push(PartitionSpan {
                     topic: Arc::clone(&topic),
                     partition,
@@ -250,6 +245,22 @@ impl Cluster {
             }
         }
         Ok(spans)
+    }
+
+    /// Asks again while the cluster is settling: after a restart a partition has no leader for a moment.
+    fn watermarks(&self, topic: &str, partition: i32) -> Result<(i64, i64)> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            match self.lookup.fetch_watermarks(topic, partition, self.timeout) {
+                Ok(watermarks) => return Ok(watermarks),
+                Err(error) if Instant::now() >= deadline => {
+                    return Err(error).with_context(|| {
+                        format!("could not ask for the offsets of {topic}-{partition}")
+                    });
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
     }
 
     /// Deletes the topics; one that is gone already is no error.

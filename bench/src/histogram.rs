@@ -43,7 +43,8 @@ impl Latencies {
     }
 
     pub fn clear(&mut self) {
-        self.0.clear();
+        // `Histogram::clear` would keep the maximum.
+        self.0.reset();
     }
 
     /// `None` if nothing was recorded.
@@ -91,6 +92,16 @@ mod tests {
         latencies.record(Duration::from_secs(86_400));
         latencies.record(Duration::ZERO);
         assert_eq!(latencies.summary().map(|summary| summary.count), Some(2));
+    }
+
+    #[test]
+    fn a_cleared_histogram_forgets_its_maximum() {
+        let mut latencies = Latencies::new();
+        latencies.record(Duration::from_secs(1));
+        latencies.clear();
+        latencies.record(Duration::from_millis(1));
+        let max = latencies.summary().map(|summary| summary.max);
+        assert!(max.is_some_and(|max| max < 2.0), "{max:?}");
     }
 
     #[test]

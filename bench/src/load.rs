@@ -25,8 +25,9 @@ const _: () = assert!(
     "a planned time in nanoseconds needs 64 bits"
 );
 
-/// How long a sender waits when the producer's buffer is full.
-const FULL_PAUSE: Duration = Duration::from_micros(200);
+/// How long a sender waits when the producer's buffer is full: little against the time the buffer lasts, much
+/// against the cost of waking up.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
 
 /// When records are sent.
 #[derive(Clone, Copy, Debug)]

@@ -125,8 +125,13 @@ pub fn svg(report: &Report) -> String {
         .last()
         .map_or(1.0, |point| point.t_s)
         .max(1e-3);
+    let warmup = report
+        .settings
+        .get("warmup")
+        .and_then(serde_json::Value::as_f64);
+    let warmup = warmup.filter(|seconds| *seconds > 0.0);
     for (index, panel) in panels.iter().enumerate() {
-        panel.draw(&mut out, HEAD + PANEL_HEIGHT * index as f64, end);
+        panel.draw(&mut out, HEAD + PANEL_HEIGHT * index as f64, end, warmup);
     }
     out.push_str("</svg>\n");
     out
@@ -215,11 +220,22 @@ fn pick(latency: &Option<LatencySummary>, value: fn(&LatencySummary) -> f64) -> 
 }
 
 impl Panel {
-    fn draw(&self, out: &mut String, top: f64, end: f64) {
+    fn draw(&self, out: &mut String, top: f64, end: f64, warmup: Option<f64>) {
         let (x0, x1) = (LEFT, WIDTH - RIGHT);
         let (y0, y1) = (top + PANEL_HEIGHT - BOTTOM, top + TOP);
         let x = |seconds: f64| x0 + (x1 - x0) * (seconds / end).clamp(0.0, 1.0);
         let y = |value: f64| y0 - (y0 - y1) * self.scale.share(value);
+        if let Some(seconds) = warmup {
+            let width = x(seconds) - x0;
+            let _ = writeln!(
+                out,
+                "<rect x=\"{x0}\" y=\"{y1:.1}\" width=\"{width:.1}\" height=\"{:.1}\" fill=\"#f2f2f2\"/>\
+                 <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#777\">warm-up</text>",
+                y0 - y1,
+                x0 + 6.0,
+                y1 + 16.0
+            );
+        }
         let _ = writeln!(
             out,
             "<text x=\"{x0}\" y=\"{:.1}\" font-weight=\"bold\">{} ({})</text>",

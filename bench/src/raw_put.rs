@@ -98,9 +98,56 @@ impl Putter {
             .await
         {
             Ok(_) => self.recorder.arrived(planned, self.size),
-            Err(error) => self.recorder.failed(error.to_string()),
+            Err(error) => self.recorder.failed(kind(&error)),
         }
     }
+}
+
+/// What failed, without what differs from PUT to PUT (key, duration, request id).
+fn kind(error: &object_store::Error) -> String {
+    let text = error.to_string();
+    let code = text
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"))
+        .map(|(code, _)| code);
+    let status = text
+        .split_once("status code: ")
+        .map(|(_, rest)| rest.split(':').next().unwrap_or(rest));
+    match (code, status) {
+        (Some(code), Some(status)) => format!("{code} ({})", status.trim()),
+        (None, Some(status)) => status.trim().to_owned(),
+        (_, None) => match error {
+            object_store::Error::Generic { source, .. } => root_cause(source.as_ref()),
+            object_store::Error::AlreadyExists { .. } => "the object exists already".to_owned(),
+            other => other.to_string(),
+        },
+    }
+}
+
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+/// One PUT before the clock runs: a missing bucket or a wrong key is an error, not a measurement.
+async fn try_once(putter: &Putter, target: &str) -> Result<()> {
+    let key = putter.folder.clone().join("trial");
+    let options = PutOptions::from(putter.mode.clone());
+    let put = putter
+        .store
+        .put_opts(&key, putter.payload.clone(), options)
+        .await;
+    if let Err(error) = put {
+        bail!("can't PUT to {target}: {}", kind(&error));
+    }
+    putter
+        .store
+        .delete(&key)
+        .await
+        .with_context(|| format!("can't delete from {target}"))
 }
 
 async fn measure(args: &RawPutArgs, store: Arc<dyn ObjectStore>, prefix: Path) -> Result<Report> {
@@ -109,8 +156,7 @@ async fn measure(args: &RawPutArgs, store: Arc<dyn ObjectStore>, prefix: Path) -
     let size = usize::try_from(args.size).context("the object size is too large")?;
     let mut payload = vec![0; size];
     SplitMix(mark).fill(&mut payload);
-    let origin = Instant::now();
-    let putter = Putter {
+    let mut putter = Putter {
         store,
         folder: prefix.join("raw-put").join(format!("{mark:016x}")),
         payload: payload.into(),
@@ -120,8 +166,14 @@ async fn measure(args: &RawPutArgs, store: Arc<dyn ObjectStore>, prefix: Path) -
             PutMode::Create
         },
         size: args.size,
-        recorder: Arc::new(Recorder::new(origin, window(args.warmup, args.duration))),
+        recorder: Arc::new(Recorder::new(
+            Instant::now(),
+            window(args.warmup, args.duration),
+        )),
     };
+    try_once(&putter, &args.store).await?;
+    let origin = Instant::now();
+    putter.recorder = Arc::new(Recorder::new(origin, window(args.warmup, args.duration)));
     let progress = Progress::new("raw-put", Some(args.warmup + args.duration));
     let mut timeline = Timeline::new(origin, args.output.interval, progress);
     let planned = match args.rate {
@@ -133,9 +185,11 @@ async fn measure(args: &RawPutArgs, store: Arc<dyn ObjectStore>, prefix: Path) -
         if let Err(error) = putter.store.delete(&putter.key(index)).await
             && !matches!(error, object_store::Error::NotFound { .. })
         {
-            report
-                .notes
-                .push(format!("objects are left under {}: {error}", putter.folder));
+            report.notes.push(format!(
+                "objects are left under {}: {}",
+                putter.folder,
+                kind(&error)
+            ));
             break;
         }
     }
@@ -160,9 +214,6 @@ async fn one_after_another(
         index += 1;
         if timeline.due() {
             timeline.sample(&[&putter.recorder], None);
-        }
-        if index == 3 && putter.recorder.recorded().all.records == 0 {
-            break;
         }
     }
     index

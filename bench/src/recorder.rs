@@ -9,6 +9,9 @@ use crate::histogram::Latencies;
 /// Nanoseconds since the run's origin.
 pub type Nanos = u64;
 
+/// How many kinds of failure are told apart.
+const ERROR_KINDS: usize = 16;
+
 /// The measured part of a run. What is planned before `from` is warm-up, what arrives at or after `until`
 /// isn't part of the throughput.
 #[derive(Clone, Copy, Debug)]
@@ -99,8 +102,16 @@ impl Recorder {
         }
     }
 
+    /// One record failed. Kinds beyond the first [`ERROR_KINDS`] are counted together.
     pub fn failed(&self, kind: String) {
-        *self.lock().errors.entry(kind).or_default() += 1;
+        let mut recorded = self.lock();
+        let errors = &mut recorded.errors;
+        let kind = if errors.len() < ERROR_KINDS || errors.contains_key(&kind) {
+            kind
+        } else {
+            "other".to_owned()
+        };
+        *errors.entry(kind).or_default() += 1;
     }
 
     /// What has arrived since the last call; its latencies are merged into `latencies`.
@@ -178,6 +189,15 @@ mod tests {
             recorded.latencies.summary().map(|summary| summary.count),
             Some(1)
         );
+    }
+
+    #[test]
+    fn kinds_of_failure_are_bounded_but_each_failure_counts() {
+        let recorder = Recorder::new(Instant::now(), Window { from: 0, until: 1 });
+        (0..100).for_each(|index| recorder.failed(format!("kind {index}")));
+        let errors = recorder.recorded().errors;
+        assert_eq!(errors.len(), ERROR_KINDS + 1);
+        assert_eq!(errors.values().sum::<u64>(), 100);
     }
 
     #[test]

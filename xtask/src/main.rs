@@ -9,6 +9,7 @@ mod soak;
 mod suites;
 mod test;
 mod tools;
+mod versus;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -28,6 +29,8 @@ enum Chore {
     Tools,
     /// The crash tests for hours: far more kills than CI has time for.
     Soak(soak::SoakOptions),
+    /// Compares with Apache Kafka on this machine: throughput, CPU, latency, memory, start-up.
+    Versus(versus::VersusArgs),
 }
 
 fn main() -> Result<()> {
@@ -35,5 +38,6 @@ fn main() -> Result<()> {
         Chore::Test(options) => test::run(&options),
         Chore::Tools => tools::install_all(),
         Chore::Soak(options) => soak::run(&options),
+        Chore::Versus(args) => versus::run(args),
     }
 }

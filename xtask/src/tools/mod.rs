@@ -61,6 +61,15 @@ pub(crate) fn install_clients() -> Result<()> {
     Ok(())
 }
 
+/// What a comparison with Apache Kafka needs: its jars and the S3 server.
+pub(crate) fn install_peers() -> Result<()> {
+    let tools = folder()?;
+    std::fs::create_dir_all(tools.join("bin"))?;
+    std::fs::create_dir_all(tools.join("logs"))?;
+    java::install(&tools)?;
+    go::install(&tools)
+}
+
 /// Runs `install` unless the stamp `name` says that exactly these `pins` are installed.
 fn once(
     tools: &Path,
