@@ -65,10 +65,13 @@ impl ProducerContext for Context {
 
 type Sent = HashMap<(u32, i32), u64>;
 
+/// What was sent, and what was acknowledged of it.
+type Written = (Sent, Vec<Acknowledged>);
+
 /// Running producers.
 pub struct Writers {
     stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Result<(Sent, Vec<Acknowledged>)>>>,
+    threads: Vec<JoinHandle<Result<Written>>>,
 }
 
 impl Writers {
@@ -113,7 +116,7 @@ impl Writers {
     }
 
     /// Stops sending, waits until everything sent is acknowledged, and gives what was sent and acknowledged.
-    pub fn finish(self) -> Result<(Sent, Vec<Acknowledged>)> {
+    pub fn finish(self) -> Result<Written> {
         self.stop.store(true, Ordering::Relaxed);
         let (mut sent, mut acknowledged) = (HashMap::new(), Vec::new());
         for thread in self.threads {
@@ -134,7 +137,7 @@ fn write(
     producer: u32,
     per_second: u64,
     stop: &AtomicBool,
-) -> Result<(Sent, Vec<Acknowledged>)> {
+) -> Result<Written> {
     let mut sent: Sent = HashMap::new();
     let mut total = 0_u64;
     let start = Instant::now();

@@ -79,8 +79,6 @@ pub enum Setting {
     DefaultPartitions,
     /// Biggest request frame in bytes.
     MaxRequestBytes,
-    /// How many fetch sessions are kept.
-    MaxFetchSessions,
     /// Not-yet-uploaded bytes at which an object is cut.
     UploadSizeBytes,
     /// Age at which not-yet-uploaded records are cut into an object, in milliseconds.
@@ -100,7 +98,6 @@ impl Setting {
             Self::AutoCreateTopics => "auto.create.topics.enable",
             Self::DefaultPartitions => "num.partitions",
             Self::MaxRequestBytes => "socket.request.max.bytes",
-            Self::MaxFetchSessions => "max.incremental.fetch.session.cache.slots",
             Self::UploadSizeBytes
             | Self::UploadAgeMs
             | Self::WalCapacityBytes
@@ -108,20 +105,23 @@ impl Setting {
         })
     }
 
-    fn tidegate_variable(self) -> &'static str {
-        match self {
-            Self::OffsetsRetentionMinutes => "TIDEGATE_OFFSETS_RETENTION_MINUTES",
-            Self::OffsetsRetentionCheckIntervalMs => "TIDEGATE_OFFSETS_RETENTION_CHECK_INTERVAL_MS",
-            Self::GroupInitialRebalanceDelayMs => "TIDEGATE_GROUP_INITIAL_REBALANCE_DELAY_MS",
-            Self::AutoCreateTopics => "TIDEGATE_AUTO_CREATE_TOPICS",
-            Self::DefaultPartitions => "TIDEGATE_DEFAULT_PARTITIONS",
-            Self::MaxRequestBytes => "TIDEGATE_MAX_REQUEST_BYTES",
-            Self::MaxFetchSessions => "TIDEGATE_MAX_FETCH_SESSIONS",
-            Self::UploadSizeBytes => "TIDEGATE_UPLOAD_SIZE_BYTES",
-            Self::UploadAgeMs => "TIDEGATE_UPLOAD_AGE_MS",
-            Self::WalCapacityBytes => "TIDEGATE_WAL_CAPACITY_BYTES",
-            Self::WalFileBytes => "TIDEGATE_WAL_FILE_BYTES",
-        }
+    /// The environment variable and the text for a value in the setting's own unit.
+    fn tidegate_variable(self, value: &str) -> (&'static str, String) {
+        let (name, unit) = match self {
+            Self::OffsetsRetentionMinutes => ("TIDEGATE_GROUPS_OFFSETS_RETENTION", "m"),
+            Self::OffsetsRetentionCheckIntervalMs => {
+                ("TIDEGATE_GROUPS_OFFSETS_RETENTION_CHECK", "ms")
+            }
+            Self::GroupInitialRebalanceDelayMs => ("TIDEGATE_GROUPS_INITIAL_REBALANCE_DELAY", "ms"),
+            Self::AutoCreateTopics => ("TIDEGATE_TOPICS_AUTO_CREATE", ""),
+            Self::DefaultPartitions => ("TIDEGATE_TOPICS_DEFAULT_PARTITIONS", ""),
+            Self::MaxRequestBytes => ("TIDEGATE_KAFKA_MAX_REQUEST_BYTES", ""),
+            Self::UploadSizeBytes => ("TIDEGATE_UPLOAD_SIZE_BYTES", ""),
+            Self::UploadAgeMs => ("TIDEGATE_UPLOAD_AGE", "ms"),
+            Self::WalCapacityBytes => ("TIDEGATE_WAL_CAPACITY_BYTES", ""),
+            Self::WalFileBytes => ("TIDEGATE_WAL_FILE_BYTES", ""),
+        };
+        (name, format!("{value}{unit}"))
     }
 }
 
@@ -263,7 +263,8 @@ impl Broker {
         arguments.extend(["--broker-id".into(), "1".into()]);
         arguments.extend(["--durability".into(), self.options.durability.flag().into()]);
         for (setting, value) in &self.options.settings {
-            environment.push((setting.tidegate_variable().to_owned(), value.clone()));
+            let (name, text) = setting.tidegate_variable(value);
+            environment.push((name.to_owned(), text));
         }
         Process::spawn(
             "tidegate",

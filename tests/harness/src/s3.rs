@@ -110,6 +110,17 @@ impl S3Server {
         Ok(keys)
     }
 
+    /// The bytes of all objects whose keys start with `prefix`.
+    pub fn stored_bytes(&self, bucket: &str, prefix: &str) -> Result<u64> {
+        let mut bytes = 0;
+        for key in self.keys(bucket, prefix)? {
+            // An object may be deleted between listing and looking.
+            bytes +=
+                std::fs::metadata(self.bucket(bucket).join(key)).map_or(0, |found| found.len());
+        }
+        Ok(bytes)
+    }
+
     /// The standard variables for a client of this server through `endpoint` (host:port; the server's own or a proxy's).
     pub fn client_environment(endpoint: &str) -> Vec<(String, String)> {
         [

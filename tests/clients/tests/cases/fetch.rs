@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use tidegate_harness::{
-    Broker, BrokerOptions, RawClient, Setting, TestBatch, TestCodec, decode_batches, wait_for,
+    Broker, BrokerOptions, RawClient, S3Server, Setting, Store, TestBatch, TestCodec,
+    decode_batches, wait_for,
 };
 
 use crate::ops::{create_topic, fetch_request, fetched, list_offset, produce_ok};
@@ -176,7 +177,14 @@ async fn waiting_ends_with_data_at_once_and_without_at_max_wait() -> Result<()> 
 /// O-FE-02. "Cold" is data that only the store has: the broker was stopped, and its cache with it.
 #[tokio::test]
 async fn cold_data_counts_towards_min_bytes() -> Result<()> {
+    let s3 = S3Server::start_with_bucket("cold")?;
+    let store = Store::S3 {
+        endpoint: s3.address(),
+        bucket: "cold".into(),
+        prefix: "cluster".into(),
+    };
     let options = BrokerOptions::default()
+        .store(store)
         .set(Setting::UploadSizeBytes, 4 << 20)
         .set(Setting::UploadAgeMs, 500);
     let mut broker = Broker::start(options)?;
@@ -187,11 +195,9 @@ async fn cold_data_counts_towards_min_bytes() -> Result<()> {
     }
     if !is_kafka() {
         wait_for("everything to be uploaded", Duration::from_secs(30), || {
-            let waiting = broker
-                .metric("tidegate_not_uploaded_bytes")
-                .ok()
-                .flatten()?;
-            (waiting == 0.0).then_some(())
+            s3.stored_bytes("cold", "cluster/data/")
+                .is_ok_and(|bytes| bytes >= 20_000_000)
+                .then_some(())
         })?;
     }
     broker.crash_and_restart()?;

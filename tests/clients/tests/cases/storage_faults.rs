@@ -33,7 +33,10 @@ fn unusable_then_healed(
         told,
         "no line of the log names bucket and cause ({cause:?})"
     );
-    assert_eq!(lab.broker.metric("tidegate_bucket_accessible")?, Some(0.0));
+    assert_eq!(
+        lab.broker.metric("tidegate_object_store_accessible")?,
+        Some(0.0)
+    );
 
     let before = lab.broker.process()?.cpu_time()?;
     std::thread::sleep(Duration::from_secs(5));
@@ -45,7 +48,10 @@ fn unusable_then_healed(
 
     heal(lab)?;
     lab.broker.wait_ready(Duration::from_secs(60))?;
-    assert_eq!(lab.broker.metric("tidegate_bucket_accessible")?, Some(1.0));
+    assert_eq!(
+        lab.broker.metric("tidegate_object_store_accessible")?,
+        Some(1.0)
+    );
     Ok(())
 }
 
@@ -122,7 +128,7 @@ async fn a_bucket_deleted_under_a_running_broker_stops_acknowledging_until_it_is
     }
     wait_for("the gauge to flip", Duration::from_secs(15), || {
         (lab.broker
-            .metric("tidegate_bucket_accessible")
+            .metric("tidegate_object_store_accessible")
             .ok()
             .flatten()
             == Some(0.0))
@@ -133,7 +139,7 @@ async fn a_bucket_deleted_under_a_running_broker_stops_acknowledging_until_it_is
     lab.s3.restore_bucket(BUCKET)?;
     wait_for("the gauge to flip back", Duration::from_secs(30), || {
         (lab.broker
-            .metric("tidegate_bucket_accessible")
+            .metric("tidegate_object_store_accessible")
             .ok()
             .flatten()
             == Some(1.0))
