@@ -78,6 +78,11 @@ impl Actor {
                 // An earlier coordinator's appends are not durable yet.
                 Ok(_) => {}
                 Err(ReadError::NotLeader) => return Load::Closed,
+                // The log's start moved while we read: what is gone was deleted on purpose.
+                Err(ReadError::OutOfRange { watermarks, .. }) if watermarks.log_start > next => {
+                    next = watermarks.log_start;
+                    continue;
+                }
                 Err(error @ ReadError::OutOfRange { .. }) => return self.load_failed(&error),
                 Err(error @ (ReadError::Store(_) | ReadError::Wal(_))) => {
                     warn!(partition = %self.parts.log.id(), error = &error as &dyn std::error::Error, "group coordinator can't read its log yet");

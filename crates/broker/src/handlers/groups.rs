@@ -5,6 +5,8 @@ mod find;
 mod membership;
 mod offset_fetch;
 mod offsets;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 

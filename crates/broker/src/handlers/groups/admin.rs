@@ -49,7 +49,10 @@ async fn describe(
     ask_now(broker, &group, move |c, _| c.describe_group(&id)).await
 }
 
-fn described_answer(group: tidegate_coordinator::DescribedGroup, version: i16) -> DescribedGroup {
+pub(super) fn described_answer(
+    group: tidegate_coordinator::DescribedGroup,
+    version: i16,
+) -> DescribedGroup {
     let members = group
         .members
         .into_iter()
@@ -72,7 +75,7 @@ fn described_answer(group: tidegate_coordinator::DescribedGroup, version: i16) -
 }
 
 /// Before version 6 a group that doesn't exist is shown as a dead one (KIP-1043).
-fn not_described(error: &GroupError, id: &str, version: i16) -> DescribedGroup {
+pub(super) fn not_described(error: &GroupError, id: &str, version: i16) -> DescribedGroup {
     let answer = DescribedGroup::default();
     if *error != GroupError::GroupIdNotFound {
         return answer.with_error_code(ErrorCode::from(error).code());

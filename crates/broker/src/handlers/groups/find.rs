@@ -4,6 +4,7 @@ use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::{
     BrokerId as WireBrokerId, FindCoordinatorRequest, FindCoordinatorResponse,
 };
+use kafka_protocol::protocol::StrBytes;
 use tidegate_metadata::BrokerImage;
 
 use crate::broker::Broker;
@@ -22,28 +23,35 @@ pub(super) async fn find_coordinator(
     version: i16,
 ) -> FindCoordinatorResponse {
     if version < 4 {
-        let found = Found::new(find(broker, request.key_type, request.key.as_str()).await);
-        return FindCoordinatorResponse::default()
-            .with_error_code(found.code.code())
-            .with_error_message(found.message().map(text))
-            .with_node_id(found.node)
-            .with_host(text(found.host))
-            .with_port(found.port);
+        return single_answer(find(broker, request.key_type, request.key.as_str()).await);
     }
     let mut coordinators = Vec::with_capacity(request.coordinator_keys.len());
     for key in request.coordinator_keys {
-        let found = Found::new(find(broker, request.key_type, key.as_str()).await);
-        coordinators.push(
-            Coordinator::default()
-                .with_key(key)
-                .with_error_code(found.code.code())
-                .with_error_message(found.message().map(text))
-                .with_node_id(found.node)
-                .with_host(text(found.host))
-                .with_port(found.port),
-        );
+        let found = find(broker, request.key_type, key.as_str()).await;
+        coordinators.push(batched_answer(key, found));
     }
     FindCoordinatorResponse::default().with_coordinators(coordinators)
+}
+
+pub(super) fn single_answer(found: Result<BrokerImage, ErrorCode>) -> FindCoordinatorResponse {
+    let found = Found::new(found);
+    FindCoordinatorResponse::default()
+        .with_error_code(found.code.code())
+        .with_error_message(found.message().map(text))
+        .with_node_id(found.node)
+        .with_host(text(found.host))
+        .with_port(found.port)
+}
+
+pub(super) fn batched_answer(key: StrBytes, found: Result<BrokerImage, ErrorCode>) -> Coordinator {
+    let found = Found::new(found);
+    Coordinator::default()
+        .with_key(key)
+        .with_error_code(found.code.code())
+        .with_error_message(found.message().map(text))
+        .with_node_id(found.node)
+        .with_host(text(found.host))
+        .with_port(found.port)
 }
 
 /// The coordinator as the wire names it.

@@ -31,19 +31,26 @@ pub(super) async fn join_group(
     version: i16,
     client: Client,
 ) -> JoinGroupResponse {
-    let sent_id = request.member_id.clone();
+    // A copy, so that the frame isn't held while the group rebalances.
+    let sent_id = text(request.member_id.as_str());
     match join(broker, request, version, client).await {
         Ok(joined) => joined_answer(joined, version),
-        Err(refused) => {
-            let member_id = refused.member_id.map_or(sent_id, |id| text(id.as_str()));
-            JoinGroupResponse::default()
-                .with_error_code(ErrorCode::from(&refused.error).code())
-                .with_generation_id(-1)
-                // Only from version 7 on it may be null.
-                .with_protocol_name((version < 7).then(StrBytes::default))
-                .with_member_id(member_id)
-        }
+        Err(refused) => refused_answer(refused, sent_id, version),
     }
+}
+
+pub(super) fn refused_answer(
+    refused: JoinRefused,
+    sent_id: StrBytes,
+    version: i16,
+) -> JoinGroupResponse {
+    let member_id = refused.member_id.map_or(sent_id, |id| text(id.as_str()));
+    JoinGroupResponse::default()
+        .with_error_code(ErrorCode::from(&refused.error).code())
+        .with_generation_id(-1)
+        // Only from version 7 on it may be null.
+        .with_protocol_name((version < 7).then(StrBytes::default))
+        .with_member_id(member_id)
 }
 
 async fn join(
@@ -92,7 +99,7 @@ async fn join(
     }
 }
 
-fn joined_answer(joined: Joined, version: i16) -> JoinGroupResponse {
+pub(super) fn joined_answer(joined: Joined, version: i16) -> JoinGroupResponse {
     let members = joined
         .members
         .into_iter()
@@ -128,12 +135,16 @@ pub(super) async fn sync_group(
     version: i16,
 ) -> SyncGroupResponse {
     match sync(broker, request, version).await {
-        Ok(synced) => SyncGroupResponse::default()
-            .with_protocol_type(synced.protocol_type.filter(|_| version >= 5).map(text))
-            .with_protocol_name(synced.protocol_name.filter(|_| version >= 5).map(text))
-            .with_assignment(synced.assignment),
+        Ok(synced) => synced_answer(synced, version),
         Err(error) => SyncGroupResponse::default().with_error_code(ErrorCode::from(&error).code()),
     }
+}
+
+pub(super) fn synced_answer(synced: Synced, version: i16) -> SyncGroupResponse {
+    SyncGroupResponse::default()
+        .with_protocol_type(synced.protocol_type.filter(|_| version >= 5).map(text))
+        .with_protocol_name(synced.protocol_name.filter(|_| version >= 5).map(text))
+        .with_assignment(synced.assignment)
 }
 
 async fn sync(
@@ -197,18 +208,19 @@ async fn beat(broker: &Broker, request: &HeartbeatRequest) -> Result<(), GroupEr
     .await
 }
 
-/// Versions below 3 name one member, and its error is that of the answer.
 pub(super) async fn leave_group(
     broker: &Broker,
     request: LeaveGroupRequest,
     version: i16,
 ) -> LeaveGroupResponse {
-    let left = match leave(broker, request, version).await {
-        Ok(left) => left,
-        Err(error) => {
-            return LeaveGroupResponse::default().with_error_code(ErrorCode::from(&error).code());
-        }
-    };
+    match leave(broker, request, version).await {
+        Ok(left) => left_answer(left, version),
+        Err(error) => LeaveGroupResponse::default().with_error_code(ErrorCode::from(&error).code()),
+    }
+}
+
+/// Versions below 3 name one member, and its error is that of the answer.
+pub(super) fn left_answer(left: Vec<LeftMember>, version: i16) -> LeaveGroupResponse {
     if version < 3 {
         let code = left
             .first()

@@ -1,5 +1,8 @@
 //! OffsetFetch.
 
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestTopic, OffsetFetchRequestTopics,
+};
 use kafka_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
@@ -26,7 +29,7 @@ struct Wanted {
 }
 
 /// A partition's place in the answer.
-struct Place {
+pub(super) struct Place {
     index: i32,
     offset: i64,
     leader_epoch: i32,
@@ -46,7 +49,7 @@ impl Place {
         }
     }
 
-    fn of(fetched: FetchedOffset) -> Self {
+    pub(super) fn of(fetched: FetchedOffset) -> Self {
         let index = fetched.target.partition.to_wire();
         match fetched.committed {
             Ok(Some(committed)) => Self {
@@ -62,7 +65,7 @@ impl Place {
     }
 }
 
-type Topics = Vec<(WireTopicName, Vec<Place>)>;
+pub(super) type Topics = Vec<(WireTopicName, Vec<Place>)>;
 
 /// One group up to version 7, many from version 8 on (KIP-709).
 pub(super) async fn offset_fetch(
@@ -72,78 +75,57 @@ pub(super) async fn offset_fetch(
 ) -> OffsetFetchResponse {
     let stable = request.require_stable;
     if version < 8 {
-        let topics = request.topics.map(|topics| {
-            topics
-                .into_iter()
-                .map(|t| (t.name, t.partition_indexes))
-                .collect()
-        });
-        return single(
-            broker,
-            Wanted {
-                group: request.group_id,
-                topics,
-            },
-            stable,
-            version,
-        )
-        .await;
+        let name = |t: OffsetFetchRequestTopic| (t.name, t.partition_indexes);
+        let topics = request.topics.map(|t| t.into_iter().map(name).collect());
+        let group = request.group_id;
+        let wanted = Wanted { group, topics };
+        let found = fetch(broker, &wanted, stable).await;
+        return single_answer(found, wanted.topics.unwrap_or_default(), version);
     }
     let mut groups = Vec::with_capacity(request.groups.len());
     for group in request.groups {
-        let topics = group.topics.map(|topics| {
-            topics
-                .into_iter()
-                .map(|t| (t.name, t.partition_indexes))
-                .collect()
-        });
-        let wanted = Wanted {
-            group: group.group_id,
-            topics,
-        };
-        let answer = OffsetFetchResponseGroup::default();
-        groups.push(
-            match fetch(broker, &wanted, stable).await {
-                Ok(topics) => answer.with_topics(topics.into_iter().map(batched_topic).collect()),
-                Err(error) => answer.with_error_code(ErrorCode::from(&error).code()),
-            }
-            .with_group_id(wanted.group),
-        );
+        let name = |t: OffsetFetchRequestTopics| (t.name, t.partition_indexes);
+        let topics = group.topics.map(|t| t.into_iter().map(name).collect());
+        let group = group.group_id;
+        let wanted = Wanted { group, topics };
+        let found = fetch(broker, &wanted, stable).await;
+        groups.push(batched_answer(wanted.group, found));
     }
     OffsetFetchResponse::default().with_groups(groups)
 }
 
-async fn single(
-    broker: &Broker,
-    wanted: Wanted,
-    stable: bool,
+pub(super) fn batched_answer(
+    group: WireGroupId,
+    found: Result<Topics, GroupError>,
+) -> OffsetFetchResponseGroup {
+    let answer = OffsetFetchResponseGroup::default().with_group_id(group);
+    match found {
+        Ok(topics) => answer.with_topics(topics.into_iter().map(batched_topic).collect()),
+        Err(error) => answer.with_error_code(ErrorCode::from(&error).code()),
+    }
+}
+
+pub(super) fn single_answer(
+    found: Result<Topics, GroupError>,
+    asked: Vec<(WireTopicName, Vec<i32>)>,
     version: i16,
 ) -> OffsetFetchResponse {
-    match fetch(broker, &wanted, stable).await {
-        Ok(topics) => OffsetFetchResponse::default()
-            .with_topics(topics.into_iter().map(single_topic).collect()),
-        Err(error) if version < 2 => {
-            // It has no place for an error of the whole group.
-            let code = ErrorCode::from(&error);
-            let topics = wanted
-                .topics
-                .unwrap_or_default()
-                .into_iter()
-                .map(|(name, indexes)| {
-                    single_topic((
-                        name,
-                        indexes
-                            .into_iter()
-                            .map(|i| Place::without_offset(i, code))
-                            .collect(),
-                    ))
-                });
-            OffsetFetchResponse::default().with_topics(topics.collect())
+    let answer = OffsetFetchResponse::default();
+    let topics = match found {
+        Ok(topics) => topics,
+        Err(error) if version >= 2 => {
+            return answer.with_error_code(ErrorCode::from(&error).code());
         }
+        // It has no place for an error of the whole group.
         Err(error) => {
-            OffsetFetchResponse::default().with_error_code(ErrorCode::from(&error).code())
+            let code = ErrorCode::from(&error);
+            let place = |index| Place::without_offset(index, code);
+            let topic =
+                |(name, indexes): (_, Vec<i32>)| (name, indexes.into_iter().map(place).collect());
+            asked.into_iter().map(topic).collect()
         }
-    }
+    };
+    answer.with_topics(topics.into_iter().map(single_topic).collect())
 }
 
 fn single_topic((name, places): (WireTopicName, Vec<Place>)) -> OffsetFetchResponseTopic {

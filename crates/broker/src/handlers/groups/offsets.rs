@@ -25,8 +25,11 @@ use crate::error_code::ErrorCode;
 
 /// Where each partition of a request stands: answered with a code, or handed to the coordinator.
 struct Answers {
-    topics: Vec<(WireTopicName, Vec<(i32, Option<i16>)>)>,
+    topics: Vec<(WireTopicName, Vec<Place>)>,
 }
+
+/// A partition's index and its code; none yet if the coordinator is to give it.
+type Place = (i32, Option<i16>);
 
 impl Answers {
     /// Fills the open places, in their order, with the coordinator's results; a place without one gets `rest`.
