@@ -338,14 +338,16 @@ impl GroupCoordinator {
     /// without an error below version 6 (KIP-1043).
     pub fn describe_group(&self, id: &GroupId) -> Result<DescribedGroup, GroupError> {
         self.serving()?;
-        match self
-            .groups
-            .get(id)
-            .filter(|group| self.journal.is_durable(&group.id))
-        {
+        match self.groups.get(id).filter(|group| self.is_shown(group)) {
             Some(group) => Ok(group.describe()),
             None => Err(GroupError::GroupIdNotFound),
         }
+    }
+
+    /// A group is shown once it has told a client something: a member that it has joined, or that something
+    /// is stored.
+    fn is_shown(&self, group: &ClassicGroup) -> bool {
+        !group.members.is_empty() || self.journal.is_durable(&group.id)
     }
 
     /// ListGroups.
@@ -357,10 +359,7 @@ impl GroupCoordinator {
                     .iter()
                     .any(|word| word.trim().eq_ignore_ascii_case(is))
         };
-        let listed = self
-            .groups
-            .values()
-            .filter(|group| self.journal.is_durable(&group.id));
+        let listed = self.groups.values().filter(|group| self.is_shown(group));
         Ok(listed
             .map(ClassicGroup::listed)
             .filter(|group| {

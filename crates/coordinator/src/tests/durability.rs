@@ -227,3 +227,21 @@ fn unloading_answers_everyone_who_waits() {
     let late = host.commit(simple_commit(1));
     assert_eq!(host.committed(late), Err(GroupError::NotCoordinator));
 }
+
+#[test]
+fn a_group_is_shown_once_a_member_was_told_that_it_joined() {
+    let mut host = Host::with_config(GroupConfig {
+        initial_rebalance_delay_ms: 0,
+        ..GroupConfig::default()
+    });
+    host.hold = true;
+    let request = JoinRequest {
+        api_version: 3,
+        ..host.request("a")
+    };
+    let token = host.join(request);
+    host.advance(0);
+    host.joined(token);
+    assert_eq!(host.held.len(), 1, "the group isn't stored yet");
+    assert_eq!(host.state(), Some(GroupState::CompletingRebalance));
+}
