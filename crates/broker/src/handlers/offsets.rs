@@ -105,11 +105,16 @@ async fn list_one(
     };
     let answer =
         ListOffsetsPartitionResponse::default().with_partition_index(wanted.partition_index);
+    // Older versions have no place for the epoch, and one that is set can't be encoded.
+    let epoch = |offset| match version {
+        4.. => epoch_of(log, wanted.timestamp, offset),
+        _ => -1,
+    };
     Ok(match found {
         Some((offset, timestamp)) => answer
             .with_offset(offset.to_wire())
             .with_timestamp(timestamp.get())
-            .with_leader_epoch(epoch_of(log, wanted.timestamp, offset)),
+            .with_leader_epoch(epoch(offset)),
         None => answer
             .with_offset(-1)
             .with_timestamp(-1)
