@@ -183,13 +183,14 @@ impl BrokerOptions {
 /// A broker process, running or not; its folder and ports stay the same over restarts.
 #[derive(Debug)]
 pub struct Broker {
+    // Dropped first: its log lies in the folder below.
+    process: Option<Process>,
     options: BrokerOptions,
     work: TempDir,
     data_dir: PathBuf,
     kafka_port: u16,
     admin_port: u16,
     internal_port: u16,
-    process: Option<Process>,
 }
 
 impl Broker {
@@ -264,6 +265,10 @@ impl Broker {
         arguments.extend(["--durability".into(), self.options.durability.flag().into()]);
         for (setting, value) in &self.options.settings {
             let (name, text) = setting.tidegate_variable(value);
+            if *setting == Setting::UploadSizeBytes {
+                // What gets an object of its own can't be more than what makes an object.
+                environment.push(("TIDEGATE_UPLOAD_OWN_OBJECT_BYTES".to_owned(), text.clone()));
+            }
             environment.push((name.to_owned(), text));
         }
         Process::spawn(

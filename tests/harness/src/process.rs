@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait_for;
 
-/// A running child. Dropping it kills it; when the test is failing, the end of its log is printed.
+/// A running child. Dropping it kills it and prints the end of its log, which is shown when the test fails.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -173,13 +173,12 @@ impl Drop for Process {
         // It may have ended by itself; nothing is left to do then.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!(
-                "--- end of the log of {} ({}):\n{}",
-                self.name,
-                self.log.display(),
-                self.log_tail(60)
-            );
-        }
+        // The test runner shows what a test printed when it failed, by panic or by error, and only then.
+        println!(
+            "--- end of the log of {} ({}):\n{}",
+            self.name,
+            self.log.display(),
+            self.log_tail(60)
+        );
     }
 }

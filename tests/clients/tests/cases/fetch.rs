@@ -195,7 +195,7 @@ async fn cold_data_counts_towards_min_bytes() -> Result<()> {
     }
     if !is_kafka() {
         wait_for("everything to be uploaded", Duration::from_secs(30), || {
-            s3.stored_bytes("cold", "cluster/data/")
+            s3.stored_bytes("cold", "cluster/segments/")
                 .is_ok_and(|bytes| bytes >= 20_000_000)
                 .then_some(())
         })?;

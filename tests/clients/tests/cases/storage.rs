@@ -57,9 +57,11 @@ impl Lab {
     }
 }
 
-/// Whether a request is about a data object (and not about metadata).
+/// Whether a request is about records (and not about metadata): objects of the object WAL, or uploaded ones.
 fn is_data(request: &S3Request) -> bool {
-    request.key.starts_with(&format!("{PREFIX}/data/"))
+    ["data", "segments"]
+        .iter()
+        .any(|kind| request.key.starts_with(&format!("{PREFIX}/{kind}/")))
 }
 
 fn numbered(number: usize) -> Bytes {
