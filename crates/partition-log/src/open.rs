@@ -127,7 +127,7 @@ impl LogOpener {
             now,
         )
         .await?;
-        let (tail, log_end) = replay_recovered(&state, &recovered, &mut producers, now)?;
+        let (tail, log_end) = replay_recovered(&state, &recovered, as_of, &mut producers, now)?;
         let opening = Opening {
             id,
             topic,
@@ -225,6 +225,7 @@ impl LogOpener {
 fn replay_recovered(
     state: &PartitionState,
     recovered: &[RecoveredBatch],
+    as_of: Offset,
     producers: &mut Producers,
     now: TimestampMs,
 ) -> Result<(Tail, Offset), OpenError> {
@@ -242,7 +243,9 @@ fn replay_recovered(
                 found: range.start(),
             });
         }
-        replay(producers, &batch.header, batch.marker.as_ref(), now);
+        if range.end() > as_of {
+            replay(producers, &batch.header, batch.marker.as_ref(), now);
+        }
         tail.push(TailBatch::spilled(&batch.header, extent_of(batch)));
         end = range.end();
     }

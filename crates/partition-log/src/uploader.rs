@@ -24,10 +24,10 @@ use tidegate_wal::WalPosition;
 use tidegate_wal::local::LocalWal;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::warn;
 
 use crate::fetch::LogReader;
-use crate::log::{LogContext, PartitionLog, UploadCut};
+use crate::log::{LogContext, PartitionLog, ReadError, UploadCut};
 use crate::metrics::UploadMetrics;
 use crate::segments::{Segment, SegmentObject};
 use crate::set::LogSet;
@@ -68,6 +68,11 @@ pub enum UploadStopped {
     Refused(#[source] CommitObjectsError),
     #[error("object {0} exists already with other contents")]
     KeyTaken(ObjectKey),
+    #[error("what {partition} has in the local WAL can't be read back")]
+    WalUnreadable {
+        partition: PartitionId,
+        source: ReadError,
+    },
 }
 
 /// Uploads what the local WAL holds.
@@ -195,7 +200,8 @@ impl Uploader {
         for mut cut in cuts.drain(..) {
             // An error means that the log was closed or its WAL failed: then nothing of the cut was promised,
             // or it is found again by recovery.
-            if (&mut cut.durable).await.is_ok() && self.add(&mut builder, &cut).await {
+            if (&mut cut.durable).await.is_ok() {
+                self.add(&mut builder, &cut).await?;
                 kept.push(cut);
             }
         }
@@ -221,21 +227,25 @@ impl Uploader {
         }))
     }
 
-    async fn add(&self, builder: &mut ObjectBuilder, cut: &UploadCut) -> bool {
-        for batch in cut.log.cut_batches(cut.range) {
-            let bytes = match (batch.bytes, batch.wal) {
-                (Some(bytes), _) => bytes,
-                (None, Some(extent)) => match self.reader.spilled(extent).await {
-                    Ok(bytes) => bytes,
-                    Err(error) => {
-                        error!(partition = %cut.log.id(), error = &error as &dyn std::error::Error, "upload can't read the WAL back");
-                        return false;
-                    }
-                },
-                (None, None) => unreachable!("bytes are dropped only once the WAL holds them"),
-            };
+    /// Adds a cut whole or not at all: a segment that ends before its checkpoint must never be stored.
+    async fn add(&self, builder: &mut ObjectBuilder, cut: &UploadCut) -> Result<(), UploadStopped> {
+        let partition = cut.log.id();
+        let mut batches = cut.log.cut_batches(cut.range);
+        for batch in &mut batches {
+            if batch.bytes.is_none() {
+                let extent = batch
+                    .wal
+                    .expect("bytes are dropped only once the WAL holds them");
+                let read = self.reader.spilled(extent).await;
+                batch.bytes = Some(
+                    read.map_err(|source| UploadStopped::WalUnreadable { partition, source })?,
+                );
+            }
+        }
+        for batch in batches {
+            let Some(bytes) = batch.bytes else { continue };
             builder.add_batches(
-                cut.log.id(),
+                partition,
                 cut.leader_epoch,
                 batch.range,
                 bytes,
@@ -243,8 +253,8 @@ impl Uploader {
                 u64::from(batch.record_count),
             );
         }
-        builder.set_checkpoint(cut.log.id(), cut.checkpoint.clone());
-        true
+        builder.set_checkpoint(partition, cut.checkpoint.clone());
+        Ok(())
     }
 
     /// Stores the object, however long it takes.
@@ -337,7 +347,9 @@ impl Uploader {
             .iter()
             .filter_map(|log| log.needed_wal_position())
             .min();
-        self.local_wal.trim(needed.map_or(floor, |n| n.min(floor)));
+        let pinned = WalPosition::new(self.context.pinned_wal.load(Ordering::Acquire)).min(floor);
+        self.local_wal
+            .trim(needed.map_or(pinned, |n| n.min(pinned)));
     }
 }
 

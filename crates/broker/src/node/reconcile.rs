@@ -11,7 +11,7 @@ use tidegate_partition_log::{LogOpener, LogSet, OpenError, OpenRequest, Recovere
 use tidegate_types::{BrokerId, PartitionId, PartitionIndex};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use crate::broker::Broker;
 use crate::catalog::Catalog;
@@ -29,13 +29,14 @@ pub(super) struct Reconciler {
 }
 
 impl Reconciler {
-    /// Opens logs with what the local WAL holds of them. A log that can't reach the store is tried again.
+    /// Opens logs with what the local WAL holds of them. A log that can't reach the store is tried again; one that is
+    /// damaged stays closed, and the others go on.
     pub(super) async fn open_all(
         &self,
         catalog: &Catalog,
         states: Vec<PartitionState>,
         mut recovered: HashMap<PartitionId, Vec<RecoveredBatch>>,
-    ) -> Result<(), OpenError> {
+    ) {
         let requests: Vec<OpenRequest> = states
             .into_iter()
             .filter_map(|state| {
@@ -49,12 +50,18 @@ impl Reconciler {
             })
             .collect();
         let mut opened = stream::iter(requests)
-            .map(|request| self.open(request))
+            .map(async |request| (request.state.partition, self.open(request).await))
             .buffer_unordered(CONCURRENT);
-        while let Some(log) = opened.next().await {
-            self.logs.insert(log?);
+        while let Some((partition, opened)) = opened.next().await {
+            match opened {
+                Ok(log) => {
+                    self.logs.insert(log);
+                }
+                Err(error) => {
+                    error!(partition = %partition, error = &error as &dyn std::error::Error, "partition can't be opened and stays offline");
+                }
+            }
         }
-        Ok(())
     }
 
     async fn open(
@@ -85,9 +92,14 @@ impl Reconciler {
         loop {
             let image = images.borrow_and_update().clone();
             // Cancel-safe: a log that is being opened is opened again at the next start.
-            tokio::select! {
+            let done = tokio::select! {
                 () = cancel.cancelled() => return,
-                () = self.apply(&broker, &image) => {}
+                done = self.apply(&broker, &image) => done,
+            };
+            if !done {
+                tokio::time::sleep(LAST_RETRY / 10).await;
+                images.mark_changed();
+                continue;
             }
             reconciled.send_replace(image.version());
             tokio::select! {
@@ -97,7 +109,8 @@ impl Reconciler {
         }
     }
 
-    async fn apply(&self, broker: &Broker, image: &Arc<ClusterImage>) {
+    /// Answers whether everything was done.
+    async fn apply(&self, broker: &Broker, image: &Arc<ClusterImage>) -> bool {
         let catalog = Arc::new(Catalog::new(
             image.clone(),
             &broker.options.topic_defaults,
@@ -133,13 +146,18 @@ impl Reconciler {
                 broker.groups.closed(log.id());
             }
         }
-        if !missing.is_empty() {
-            self.open_missing(broker, &catalog, missing).await;
-        }
+        let done = missing.is_empty() || self.open_missing(broker, &catalog, missing).await;
         broker.groups.opened(&catalog);
+        done
     }
 
-    async fn open_missing(&self, broker: &Broker, catalog: &Catalog, missing: Vec<PartitionId>) {
+    /// Answers whether the controller was reached.
+    async fn open_missing(
+        &self,
+        broker: &Broker,
+        catalog: &Catalog,
+        missing: Vec<PartitionId>,
+    ) -> bool {
         let states = match broker.controller.partition_states(missing).await {
             Ok(states) => states
                 .into_iter()
@@ -151,14 +169,10 @@ impl Reconciler {
                     error = &error as &dyn std::error::Error,
                     "the state of new partitions can't be read yet"
                 );
-                return;
+                return false;
             }
         };
-        if let Err(error) = self.open_all(catalog, states, HashMap::new()).await {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "a new partition can't be opened"
-            );
-        }
+        self.open_all(catalog, states, HashMap::new()).await;
+        true
     }
 }

@@ -6,6 +6,7 @@ use tidegate_metadata::api::RecoveredEnd;
 use tidegate_partition_log::RecoveredBatch;
 use tidegate_record_batch::Batches;
 use tidegate_types::PartitionId;
+use tidegate_wal::WalPosition;
 use tidegate_wal::local::RecoveredEntry;
 use tracing::error;
 
@@ -47,6 +48,14 @@ impl RecoveredLogs {
             })
         };
         self.by_partition.iter().filter_map(last).collect()
+    }
+
+    /// Where the WAL's oldest entry of each partition lies.
+    pub(super) fn oldest(&self) -> Vec<(PartitionId, WalPosition)> {
+        let first = |(partition, batches): (&PartitionId, &Vec<RecoveredBatch>)| {
+            Some((*partition, batches.first()?.position))
+        };
+        self.by_partition.iter().filter_map(first).collect()
     }
 
     pub(super) fn take(&mut self, partition: PartitionId) -> Vec<RecoveredBatch> {

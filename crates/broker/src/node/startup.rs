@@ -79,8 +79,6 @@ enum Fatal {
     Identity(#[from] super::identity::IdentityError),
     #[error("leadership can't be taken")]
     Leadership(#[source] TakeLeadershipError),
-    #[error("a partition can't be opened")]
-    Log(#[source] tidegate_partition_log::OpenError),
     #[error("the object WAL of broker epoch {epoch} can't be recovered")]
     ObjectWal {
         epoch: BrokerEpoch,
@@ -123,7 +121,7 @@ impl Startup {
             .await?;
         self.step("opening partitions");
         let parts = self.build(&controller, registered.broker_epoch)?;
-        self.open_logs(&controller, &parts, taken).await?;
+        self.open_logs(&controller, &parts, taken).await;
         self.serve(controller, parts, registered.broker_epoch, listener)
             .await
     }
@@ -384,6 +382,7 @@ impl Startup {
             upload_size_bytes: settings.upload.size_bytes,
             unstored_bytes: AtomicU64::new(0),
             observed_wal: AtomicU64::new(0),
+            pinned_wal: AtomicU64::new(u64::MAX),
         });
         let opener = LogOpener {
             context: context.clone(),
@@ -409,13 +408,14 @@ impl Startup {
         controller: &ControllerHandle,
         parts: &Parts,
         taken: LeadershipTaken,
-    ) -> Result<(), Fatal> {
+    ) {
         let image = controller.image().borrow().clone();
         let catalog = Catalog::new(
             image,
             &self.settings.broker.topic_defaults,
             self.identity.broker,
         );
+        let oldest = self.recovered.oldest();
         let mut recovered = HashMap::new();
         for state in &taken.partitions {
             recovered.insert(state.partition, self.recovered.take(state.partition));
@@ -427,8 +427,21 @@ impl Startup {
         };
         reconciler
             .open_all(&catalog, taken.partitions, recovered)
-            .await
-            .map_err(Fatal::Log)
+            .await;
+        // What the WAL holds of a partition that exists and isn't open here stays in it.
+        let pinned = oldest
+            .into_iter()
+            .filter(|(partition, _)| parts.logs.get(*partition).is_none())
+            .filter(|(partition, _)| catalog.image.topic_by_id(partition.topic).is_some())
+            .map(|(_, position)| position)
+            .min();
+        if let Some(position) = pinned {
+            warn!(position = %position, "the write-ahead log keeps records of partitions that are not open here");
+            parts
+                .context
+                .pinned_wal
+                .store(position.get(), std::sync::atomic::Ordering::Release);
+        }
     }
 
     async fn serve(

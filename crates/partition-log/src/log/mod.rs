@@ -50,6 +50,9 @@ pub struct LogContext {
     /// The position of the newest entry of the local WAL whose log knows that it is durable. Entries behind it
     /// may still be on their way to their logs, so nothing from here on is trimmed.
     pub observed_wal: AtomicU64,
+    /// Nothing from here on is trimmed: the WAL holds records of partitions that could not be opened.
+    /// `u64::MAX` if there are none.
+    pub pinned_wal: AtomicU64,
 }
 
 impl LogContext {
