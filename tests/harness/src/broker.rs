@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::kafka::{KafkaLaunch, launch as launch_kafka};
+use crate::scratch::scratch;
 use crate::{HttpResponse, Process, S3Server, free_port, http_get, wait_for};
 
 /// Which product a broker is.
@@ -204,9 +205,7 @@ impl Broker {
 
     /// Makes folder and ports, starts nothing.
     pub fn prepare(options: BrokerOptions) -> Result<Self> {
-        let work = tempfile::Builder::new()
-            .prefix("tidegate-broker-")
-            .tempdir()?;
+        let work = scratch("broker")?;
         let data_dir = options
             .data_dir
             .clone()
@@ -430,7 +429,8 @@ impl Broker {
         all[all.len().saturating_sub(lines)..].join("\n")
     }
 
-    fn log_path(&self) -> PathBuf {
+    /// Where the log is. Of a broker that tests share, it stays after the tests.
+    pub fn log_path(&self) -> PathBuf {
         self.work.path().join("broker.log")
     }
 }

@@ -17,6 +17,7 @@ mod kafka;
 mod ports;
 mod process;
 mod s3;
+mod scratch;
 mod tools;
 mod wire;
 

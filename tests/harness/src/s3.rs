@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
+use crate::scratch::scratch;
 use crate::{Process, Tools, free_port, http_get, wait_for};
 
 const ACCESS_KEY: &str = "tidegate-test";
@@ -23,7 +24,7 @@ impl S3Server {
     /// Starts a server without buckets.
     pub fn start() -> Result<Self> {
         let program = Tools::find()?.versitygw()?;
-        let root = tempfile::Builder::new().prefix("tidegate-s3-").tempdir()?;
+        let root = scratch("s3")?;
         std::fs::create_dir(root.path().join("data"))?;
         let port = free_port();
         let data = root.path().join("data");

@@ -47,6 +47,11 @@ pub(crate) fn shared() -> &'static Broker {
 
 /// A connection to the shared broker.
 pub(crate) async fn connect() -> Result<RawClient> {
+    // Shown when the test fails.
+    println!(
+        "log of the shared broker: {}",
+        shared().log_path().display()
+    );
     RawClient::connect(&shared().bootstrap()).await
 }
 

@@ -37,6 +37,11 @@ pub(crate) fn brokers() -> String {
             Broker::start(BrokerOptions::default().store(store)).expect("the broker starts");
         Lab { broker, _s3: s3 }
     });
+    // Shown when the test fails.
+    println!(
+        "log of the shared broker: {}",
+        lab.broker.log_path().display()
+    );
     lab.broker.bootstrap()
 }
 
