@@ -124,7 +124,7 @@ async fn live(config: &Config) -> Result<End, StartFailure> {
     let mut readiness = node.readiness();
     let end = tokio::select! {
         signal = signals.next() => {
-            info!(signal, "stopping");
+            info!(signal, "told to stop");
             End::Told
         }
         reason = tasks.stop_requested() => part_died(&reason),
@@ -198,11 +198,11 @@ fn tell_start(config: &Config, node: &Node, admin: SocketAddr) {
         broker = %summary.broker,
         data_dir = %summary.data_dir.display(),
         version = VERSION,
-        "tidegate"
+        "serving"
     );
 }
 
-/// Shows the broker's readiness to the admin API, and its changes in the log.
+/// Shows the broker's readiness to the admin API. The broker itself logs its changes.
 fn show_readiness(
     tasks: &Tasks,
     mut readiness: watch::Receiver<Readiness>,
@@ -213,10 +213,7 @@ fn show_readiness(
         loop {
             let now = readiness.borrow_and_update().clone();
             shown.send_replace(match now {
-                Readiness::Ready => {
-                    info!("ready");
-                    Shown::Ready
-                }
+                Readiness::Ready => Shown::Ready,
                 Readiness::Starting { step } => Shown::NotReady {
                     cause: format!("starting: {step}"),
                 },

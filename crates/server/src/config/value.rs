@@ -395,6 +395,7 @@ impl Setting for LogFilter {
 /// A value that follows from others where none is set.
 impl<T: Setting> Setting for Option<T> {
     const KIND: &'static str = T::KIND;
+    const BARE: bool = T::BARE;
 
     fn parse(text: &str) -> Result<Self, Refusal> {
         if text == "auto" {
