@@ -16,5 +16,7 @@ mod produce_formats;
 mod protocol;
 mod storage;
 mod storage_faults;
+mod storage_full;
+mod storage_lab;
 mod support;
 mod txn;

@@ -1,115 +1,22 @@
-//! A store that throttles, loses replies, or lists what isn't there; a full disk. None of it is about Kafka, so these
+//! A store that throttles, loses replies, or lists what isn't there. None of it is about Kafka, so these
 //! run against this product only.
 //!
 //! Of O-ST-02, multipart uploads (a, b, d) can't go wrong here because there are none: that is a test too.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use tidegate_harness::{
-    Action, Broker, BrokerOptions, Durability, FaultProxy, Operation, RawClient, S3Request,
-    S3Server, Setting, Store, TestBatch, wait_for,
+    Action, BrokerOptions, Durability, Operation, Setting, TestBatch, wait_for,
 };
 
-use crate::ops::{
-    Topic, create_topic, fetch, list_offset, produce, produce_ok, read_all, topic_metadata,
+use crate::ops::{create_topic, fetch, produce, produce_ok, read_all};
+use crate::storage_lab::{
+    BUCKET, Lab, PREFIX, expect_numbered, is_data, numbered, produce_numbered,
 };
 use crate::support::{errors, is_kafka, now_ms};
-
-pub(crate) const BUCKET: &str = "tidegate";
-const PREFIX: &str = "cluster";
-
-/// A broker behind a fault proxy before a real S3 server.
-pub(crate) struct Lab {
-    pub(crate) broker: Broker,
-    pub(crate) proxy: FaultProxy,
-    pub(crate) s3: S3Server,
-}
-
-impl Lab {
-    /// Bucket made, broker not yet started.
-    pub(crate) fn prepare(durability: Durability, options: BrokerOptions) -> Result<Self> {
-        let s3 = S3Server::start_with_bucket(BUCKET)?;
-        let proxy = FaultProxy::start(&s3.address())?;
-        let store = Store::S3 {
-            endpoint: proxy.address(),
-            bucket: BUCKET.into(),
-            prefix: PREFIX.into(),
-        };
-        let broker = Broker::prepare(options.tidegate_only().durability(durability).store(store))?;
-        Ok(Self { broker, proxy, s3 })
-    }
-
-    /// A running broker.
-    pub(crate) fn start(durability: Durability) -> Result<Self> {
-        let mut lab = Self::prepare(durability, BrokerOptions::default())?;
-        lab.broker.launch()?;
-        lab.broker.wait_ready(Duration::from_secs(30))?;
-        Ok(lab)
-    }
-
-    pub(crate) async fn connect(&self) -> Result<RawClient> {
-        RawClient::connect(&self.broker.bootstrap()).await
-    }
-}
-
-/// Whether a request is about records (and not about metadata): objects of the object WAL, or uploaded ones.
-fn is_data(request: &S3Request) -> bool {
-    ["data", "segments"]
-        .iter()
-        .any(|kind| request.key.starts_with(&format!("{PREFIX}/{kind}/")))
-}
-
-fn numbered(number: usize) -> Bytes {
-    TestBatch::of_values(now_ms(), [format!("record-{number:06}").into_bytes()]).encode()
-}
-
-/// Produces `count` numbered records one by one.
-pub(crate) async fn produce_numbered(
-    client: &mut RawClient,
-    topic: &Topic,
-    count: usize,
-) -> Result<()> {
-    for number in 0..count {
-        let offset = produce_ok(client, topic, 0, numbered(number)).await?;
-        ensure!(
-            offset == i64::try_from(number)?,
-            "record {number} got offset {offset}"
-        );
-    }
-    Ok(())
-}
-
-/// Reads the partition and expects exactly the numbered records, each at its offset.
-pub(crate) async fn expect_numbered(
-    client: &mut RawClient,
-    topic: &Topic,
-    count: usize,
-) -> Result<()> {
-    let records = read_all(client, topic, 0).await?;
-    ensure!(
-        records.len() == count,
-        "{} records instead of {count}",
-        records.len()
-    );
-    for (number, record) in records.iter().enumerate() {
-        ensure!(
-            record.offset == i64::try_from(number)?,
-            "offset {} where {number} was due",
-            record.offset
-        );
-        let value = record.value.as_deref().unwrap_or_default();
-        ensure!(
-            value == format!("record-{number:06}").as_bytes(),
-            "a wrong record at {number}"
-        );
-    }
-    Ok(())
-}
 
 /// O-ST-01 (1)–(3).
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -377,117 +284,4 @@ async fn an_object_that_cannot_be_read_never_becomes_a_hole() -> Result<()> {
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-}
-
-/// A file system of 64 MiB, when we may mount one.
-struct SmallDisk {
-    folder: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount() -> Result<Option<Self>> {
-        let folder = tempfile::tempdir()?;
-        let mut mount = Command::new("mount");
-        mount
-            .args(["-t", "tmpfs", "-o", "size=64m", "tmpfs"])
-            .arg(folder.path());
-        Ok(mount.output()?.status.success().then_some(Self { folder }))
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazy: the broker may still be ending.
-        let _ = Command::new("umount")
-            .arg("-l")
-            .arg(self.folder.path())
-            .status();
-    }
-}
-
-/// O-ST-04. On a 64 MiB file system where one may be mounted (root), else with a WAL capacity of 48 MiB.
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_full_wal_disk_refuses_writes_retriably_and_resumes_by_itself() -> Result<()> {
-    if is_kafka() {
-        return Ok(());
-    }
-    let disk = SmallDisk::mount()?;
-    let options = BrokerOptions::default().set(Setting::WalFileBytes, 8 << 20);
-    let options = match &disk {
-        Some(disk) => options.data_dir(&disk.path().join("data")),
-        None => options.set(Setting::WalCapacityBytes, 48 << 20),
-    };
-    let mut lab = Lab::prepare(Durability::Local, options)?;
-    lab.broker.launch()?;
-    lab.broker.wait_ready(Duration::from_secs(30))?;
-    let mut client = lab.connect().await?;
-    let topic = create_topic(&mut client, "full", 1, &[]).await?;
-    let blocked = lab.proxy.add(Action::SLOW_DOWN, |request| {
-        is_data(request) && request.operation.is_upload()
-    });
-
-    let batch = || TestBatch::of_values(now_ms(), [Bytes::from(vec![5_u8; 900_000])]).encode();
-    let mut acknowledged = Vec::new();
-    let refusal = loop {
-        ensure!(acknowledged.len() < 200, "200 MB fit on a disk of 64 MiB");
-        let mut writer = lab.connect().await?;
-        let answer = produce(&mut writer, 9, &topic, 0, batch()).await?;
-        if answer.error_code != errors::NONE {
-            break answer.error_code;
-        }
-        acknowledged.push(answer.base_offset);
-    };
-    ensure!(
-        acknowledged.len() >= 10,
-        "refused after {} MB already",
-        acknowledged.len()
-    );
-    ensure!([7, 56].contains(&refusal), "refused with {refusal}");
-    lab.broker.process()?.check_alive()?;
-
-    // Reads and admin calls go on.
-    let data = fetch(&mut client, 11, &topic, 0, 0).await?;
-    ensure!(
-        data.error_code == errors::NONE && data.records.is_some_and(|records| !records.is_empty()),
-        "no reads"
-    );
-    let end = list_offset(&mut client, 7, &topic, 0, -1).await?;
-    assert_eq!(
-        (end.error_code, end.offset),
-        (errors::NONE, i64::try_from(acknowledged.len())?)
-    );
-    assert_eq!(
-        topic_metadata(&mut client, &topic.name).await?.error_code,
-        errors::NONE
-    );
-
-    lab.proxy.remove(blocked);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    loop {
-        let answer = produce(&mut client, 9, &topic, 0, batch()).await?;
-        if answer.error_code == errors::NONE {
-            break;
-        }
-        ensure!(
-            Instant::now() < deadline,
-            "production didn't resume: {}",
-            answer.error_code
-        );
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    let stored = read_all(&mut client, &topic, 0).await?;
-    ensure!(
-        stored.len() > acknowledged.len(),
-        "{} of {} records",
-        stored.len(),
-        acknowledged.len()
-    );
-    for (number, record) in stored.iter().enumerate() {
-        assert_eq!(record.offset, i64::try_from(number)?);
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use anyhow::{Result, ensure};
 use tidegate_harness::{Action, BrokerOptions, Durability, TestBatch, wait_for};
 
 use crate::ops::{create_topic, produce, read_all};
-use crate::storage::{BUCKET, Lab, expect_numbered, produce_numbered};
+use crate::storage_lab::{BUCKET, Lab, expect_numbered, produce_numbered};
 use crate::support::{errors, is_kafka, now_ms};
 
 /// O-ST-03 (c): the broker lives, says what is wrong, doesn't spin, and heals.
