@@ -105,3 +105,19 @@ fn metrics_name_the_build() {
         "{page}"
     );
 }
+
+#[test]
+fn a_second_signal_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let serving = Serving::ready(folder.path(), &[], &[]);
+    // Both are there when it goes on, so the second comes before the ordered stop is done.
+    for signal in [Signal::STOP, Signal::TERM, Signal::INT, Signal::CONT] {
+        serving.signal(signal);
+    }
+    let (code, log) = serving.end();
+    assert_eq!(code, Some(130), "{log}");
+    assert!(
+        log.lines().last().unwrap().contains("told again to stop"),
+        "{log}"
+    );
+}
