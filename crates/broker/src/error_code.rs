@@ -14,6 +14,7 @@ macro_rules! error_codes {
         /// A code of the protocol (the "Error Codes" table of Apache Kafka's protocol guide).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(i16)]
+        #[expect(dead_code, reason = "the table is the protocol's; some codes wait for their requests")]
         pub enum ErrorCode { $($name = $code,)* }
 
         impl ErrorCode {

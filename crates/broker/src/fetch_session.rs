@@ -126,7 +126,8 @@ impl FetchSessions {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.cache.lock().sessions.len()
     }
 

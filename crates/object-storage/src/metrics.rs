@@ -50,7 +50,7 @@ impl Metrics {
             last_skew_ms: AtomicI64::new(i64::MIN),
         };
         metrics.accessible.set(1);
-        let registry = registry.sub_registry_with_prefix("tidegate_object_store");
+        let registry = registry.sub_registry_with_prefix("object_store");
         registry.register(
             "requests",
             "Attempts at requests, by operation and outcome (throttled, timed_out, …)",

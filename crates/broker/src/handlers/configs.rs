@@ -5,6 +5,7 @@
 //! all; and, to read only, the keys of this broker's own configuration.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::{
@@ -35,6 +36,9 @@ const DYNAMIC_BROKER: i8 = 2;
 const DYNAMIC_DEFAULT_BROKER: i8 = 3;
 const STATIC_BROKER: i8 = 4;
 const DEFAULT: i8 = 5;
+
+/// How long an answer waits for the change to be in force on this broker.
+const CHANGE_WAIT: Duration = Duration::from_secs(10);
 
 type Refusal = (ErrorCode, String);
 
@@ -443,6 +447,10 @@ async fn apply(
             validate_only,
         })
         .await;
+    if !validate_only {
+        // So that a description asked for next shows the change.
+        broker.wait_until_open(CHANGE_WAIT).await;
+    }
     let mut answers = match answered {
         Ok(answers) => answers
             .into_iter()

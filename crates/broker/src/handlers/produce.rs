@@ -54,13 +54,16 @@ impl Refusal {
     }
 }
 
+/// A topic as the client named it, what it is, and what became of each partition's batch.
+type PendingTopic = (
+    tidegate_kafka_wire::TopicRef,
+    Option<Arc<TopicImage>>,
+    Vec<(i32, Outcome)>,
+);
+
 /// A produce request whose batches have their offsets.
 pub(crate) struct PendingProduce {
-    topics: Vec<(
-        tidegate_kafka_wire::TopicRef,
-        Option<Arc<TopicImage>>,
-        Vec<(i32, Outcome)>,
-    )>,
+    topics: Vec<PendingTopic>,
     catalog: Arc<Catalog>,
     version: i16,
     deadline: Instant,

@@ -43,9 +43,4 @@ impl Admission {
             .expect("the semaphore is never closed");
         Admitted { _permit: permit }
     }
-
-    /// Bytes that requests take at present.
-    pub fn used_bytes(&self) -> usize {
-        (self.total as usize).saturating_sub(self.permits.available_permits()) * UNIT
-    }
 }

@@ -134,10 +134,22 @@ impl Listener {
         open.fetch_add(1, Ordering::Relaxed);
         dispatcher.metrics().connections.inc();
         let (dispatcher, admission, open) = (dispatcher.clone(), admission.clone(), open.clone());
+        let counted = Counted { dispatcher, open };
         tasks.spawn("connection", OnExit::Expected, async move {
-            connection::run(stream, peer, &dispatcher, &admission, &limits).await;
-            open.fetch_sub(1, Ordering::Relaxed);
-            dispatcher.metrics().connections.dec();
+            connection::run(stream, peer, &counted.dispatcher, &admission, &limits).await;
         });
+    }
+}
+
+/// One open connection, counted until it is dropped, also by a panic.
+struct Counted {
+    dispatcher: Arc<Dispatcher>,
+    open: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.dispatcher.metrics().connections.dec();
     }
 }

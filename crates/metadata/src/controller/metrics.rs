@@ -39,7 +39,7 @@ impl ControllerMetrics {
             objects_forgotten: Counter::default(),
             epoch: Gauge::default(),
         };
-        let r = registry.sub_registry_with_prefix("tidegate_controller");
+        let r = registry.sub_registry_with_prefix("controller");
         r.register_with_unit(
             "metadata_commit",
             "Time until a metadata batch is durable",

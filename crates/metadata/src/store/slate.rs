@@ -252,10 +252,28 @@ impl MetadataStore for SlateStore {
     }
 }
 
+/// Whether the object store gave the error, at whatever depth.
+fn comes_from_store(error: &slatedb::Error) -> bool {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(cause) = next {
+        if cause.is::<object_store::Error>()
+            || cause.is::<Arc<object_store::Error>>()
+            || cause.to_string().contains("object store error")
+        {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}
+
 fn classify(error: slatedb::Error) -> StoreError {
     match error.kind() {
         ErrorKind::Closed(CloseReason::Fenced) => StoreError::Fenced,
-        ErrorKind::Data => StoreError::Damaged(error.to_string().into()),
+        // Data that can't be read because the object store refuses is not damaged: it may be back in a moment.
+        ErrorKind::Data if !comes_from_store(&error) => {
+            StoreError::Damaged(error.to_string().into())
+        }
         _ => StoreError::Failed(error.to_string().into()),
     }
 }
