@@ -19,7 +19,7 @@ pub struct Entry {
     pub batches: Bytes,
     pub max_timestamp: TimestampMs,
     pub record_count: u32,
-    /// The partition's derived state as of `range.end()`. The object mode stores it in the object; the local
+    /// The partition's derived state; it says itself as of which offset. The object mode stores it; the local
     /// mode, which replays the batches, doesn't.
     pub checkpoint: Option<Bytes>,
 }
