@@ -22,6 +22,10 @@ struct Queue {
     bytes: u64,
 }
 
+/// One call sets aside at most so many batches that can't give way now, which bounds its work. They come again
+/// after all others, so that the next calls get past them.
+const MOST_STUCK: usize = 32;
+
 /// The tail cache's limit and what counts against it.
 pub struct TailBudget {
     limit_bytes: u64,
@@ -64,13 +68,14 @@ impl TailBudget {
     /// so that this doesn't run for each append.
     pub(crate) fn shrink(&self) {
         let target = self.limit_bytes - self.limit_bytes / 16;
-        loop {
+        let mut stuck = Vec::new();
+        while stuck.len() < MOST_STUCK {
             let mut queue = self.queue.lock();
             if queue.bytes <= target {
-                return;
+                break;
             }
             let Some(oldest) = queue.held.pop_front() else {
-                return;
+                break;
             };
             drop(queue);
             let Some(log) = oldest.log.upgrade() else {
@@ -79,12 +84,13 @@ impl TailBudget {
             let freed = log.evict(oldest.end);
             let mut queue = self.queue.lock();
             queue.bytes = queue.bytes.saturating_sub(freed);
-            if freed == 0 && log.holds_in_memory(oldest.end) {
-                // Not durable yet: it stays the oldest.
-                queue.held.push_front(oldest);
-                return;
+            drop(queue);
+            if log.holds_in_memory(oldest.end) {
+                // Not durable yet. Batches of other logs may be: a silent object store must not pin them.
+                stuck.push(oldest);
             }
         }
+        self.queue.lock().held.extend(stuck);
     }
 
     /// A log that is dropped gives back what it held.

@@ -70,7 +70,7 @@ impl LogReader {
         let mut batches = Vec::new();
         let mut bytes = 0usize;
         let mut next = request.offset;
-        let watermarks = loop {
+        let watermarks = 'plan: loop {
             let room = request.max_bytes.saturating_sub(bytes);
             let whole = request.first_whole && batches.is_empty();
             let (watermarks, plan) = log.plan(next, room, whole, request.isolation)?;
@@ -78,7 +78,13 @@ impl LogReader {
                 Plan::Nothing => break watermarks,
                 Plan::Tail(pieces) => {
                     for piece in pieces {
-                        let piece = self.tail_piece(piece).await?;
+                        let piece = match self.tail_piece(piece).await {
+                            Ok(piece) => piece,
+                            Err(error) => {
+                                gone_from_tail(log, next, error)?;
+                                continue 'plan;
+                            }
+                        };
                         next = last_end(&piece).unwrap_or(next);
                         bytes += piece.len();
                         batches.push(piece);
@@ -109,7 +115,7 @@ impl LogReader {
         let aborted = match request.isolation {
             Isolation::ReadCommitted if next > request.offset => {
                 let range = OffsetRange::new(request.offset, next).expect("a read goes forward");
-                log.aborted_in(range)
+                log.aborted_in(range)?
             }
             Isolation::ReadCommitted | Isolation::ReadUncommitted => Vec::new(),
         };
@@ -134,9 +140,13 @@ impl LogReader {
         while from < end {
             let (bytes, searched_to) = match log.time_candidate(from, timestamp, end) {
                 TimeCandidate::None => return Ok(None),
-                TimeCandidate::Batch { piece, range } => {
-                    (self.tail_piece(piece).await?, range.end())
-                }
+                TimeCandidate::Batch { piece, range } => match self.tail_piece(piece).await {
+                    Ok(piece) => (piece, range.end()),
+                    Err(error) => {
+                        gone_from_tail(log, range.start(), error)?;
+                        continue;
+                    }
+                },
                 TimeCandidate::Segment(segment) => {
                     let found = self
                         .segments
@@ -171,30 +181,45 @@ impl LogReader {
         let Some(visible) = visible else {
             return Ok(None);
         };
-        let (bytes, greatest) = match log.max_timestamp_candidate(visible.end()) {
-            TimeCandidate::None => return Ok(None),
-            TimeCandidate::Batch { piece, .. } => {
-                let bytes = self.tail_piece(piece).await?;
-                let greatest = BatchHeader::parse(&bytes).map(|h| h.max_timestamp()).ok();
-                (bytes, greatest)
+        // What lies whole behind the log start is judged by its headers, what the log start cuts by its records.
+        let whole = log.greatest_timestamp(visible);
+        let cut = self.greatest_at_start(log, visible).await?;
+        match whole.max(cut) {
+            Some(greatest) => {
+                self.first_at_or_after(log, greatest, Isolation::ReadUncommitted)
+                    .await
             }
-            TimeCandidate::Segment(segment) => {
-                let block = self
-                    .segments
-                    .block_with_timestamp(
-                        log.id(),
-                        &segment,
-                        visible.start(),
-                        segment.max_timestamp,
-                    )
-                    .await?;
-                (block.unwrap_or_default(), Some(segment.max_timestamp))
+            None => Ok(None),
+        }
+    }
+
+    /// The greatest timestamp of what begins below the log start and reaches beyond it.
+    async fn greatest_at_start(
+        &self,
+        log: &Arc<PartitionLog>,
+        visible: OffsetRange,
+    ) -> Result<Option<TimestampMs>, ReadError> {
+        let start = visible.start();
+        let (_, plan) = log.plan(start, 0, true, Isolation::ReadUncommitted)?;
+        match plan {
+            Plan::Nothing => Ok(None),
+            Plan::Store(segment) if segment.range.start() >= start => Ok(None),
+            Plan::Store(segment) => {
+                let (first, later) = self.segments.block_at(log.id(), &segment, start).await?;
+                Ok(greatest_in(first, visible).max(later))
             }
-        };
-        let Some(greatest) = greatest else {
-            return Ok(None);
-        };
-        Ok(find_record(bytes, visible, |t| t >= greatest))
+            Plan::Tail(_) => {
+                let request = ReadRequest {
+                    offset: start,
+                    max_bytes: 0,
+                    first_whole: true,
+                    isolation: Isolation::ReadUncommitted,
+                };
+                let read = self.read(log, request).await?;
+                let batches = read.batches.into_iter();
+                Ok(batches.filter_map(|b| greatest_in(b, visible)).max())
+            }
+        }
     }
 
     async fn tail_piece(&self, piece: TailPiece) -> Result<Bytes, ReadError> {
@@ -264,6 +289,39 @@ fn batches_between(
     }
     let (stop, end) = taken?;
     Some((bytes.slice(start?..stop), end))
+}
+
+/// Settles an error of reading a tail batch out of the local WAL: no error if the batch was stored and the WAL
+/// trimmed meanwhile, because then it is read from there.
+fn gone_from_tail(
+    log: &Arc<PartitionLog>,
+    offset: Offset,
+    error: ReadError,
+) -> Result<(), ReadError> {
+    log.watermarks()?;
+    if log.tail_holds(offset) {
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// The greatest timestamp of the records in `bytes` that lie in `visible`.
+fn greatest_in(bytes: Bytes, visible: OffsetRange) -> Option<TimestampMs> {
+    let mut greatest = None;
+    for batch in Batches::headers_only(bytes) {
+        let batch: StoredBatch = batch.ok()?;
+        let header = batch.header();
+        if header.end_offset() <= visible.start() || header.is_control() {
+            continue;
+        }
+        if header.base_offset() >= visible.start() {
+            greatest = greatest.max(Some(header.max_timestamp()));
+        } else if let Ok(found) = records(&batch, LOOKUP_BYTES) {
+            let seen = found.filter(|r| visible.contains(r.offset));
+            greatest = greatest.max(seen.map(|r| r.timestamp).max());
+        }
+    }
+    greatest
 }
 
 /// The first record in `bytes` that lies in `visible` and whose timestamp is wanted.

@@ -69,6 +69,13 @@ pub enum OpenError {
         expected: Offset,
         found: Offset,
     },
+    /// Leadership was taken with records that this opening wasn't given.
+    #[error("{partition} was led up to {reach}, but only records up to {found} were found")]
+    Missing {
+        partition: PartitionId,
+        found: Offset,
+        reach: Offset,
+    },
     #[error("metadata names object {0:?}, which is no key")]
     Key(String),
 }
@@ -82,6 +89,7 @@ impl OpenError {
             Self::Store(StoreReadError::Damaged { .. } | StoreReadError::Hole { .. })
             | Self::Checkpoint { .. }
             | Self::Hole { .. }
+            | Self::Missing { .. }
             | Self::Key(_) => false,
         }
     }
@@ -117,7 +125,13 @@ impl LogOpener {
         let id = state.partition;
         let now = self.clock.wall();
         let segments = self.segments(&state).await?;
-        let (as_of, mut producers) = self.checkpoint(&state).await?;
+        let (mut as_of, mut producers) = self.checkpoint(&state).await?;
+        if let Some(hole_end) = deleted_behind(as_of, &state, &segments) {
+            // Records behind the checkpoint were deleted, so what it knows is out of date. A producer that isn't
+            // known may go on at any sequence; one that is known wrongly never could.
+            producers = Producers::default();
+            as_of = hole_end;
+        }
         self.replay_stored(
             id,
             &segments,
@@ -128,6 +142,14 @@ impl LogOpener {
         )
         .await?;
         let (tail, log_end) = replay_recovered(&state, &recovered, as_of, &mut producers, now)?;
+        let reach = state.leader_epoch_start();
+        if log_end.max(state.log_start) < reach {
+            return Err(OpenError::Missing {
+                partition: id,
+                found: log_end,
+                reach,
+            });
+        }
         let opening = Opening {
             id,
             topic,
@@ -168,7 +190,10 @@ impl LogOpener {
         }
     }
 
-    async fn checkpoint(&self, state: &PartitionState) -> Result<(Offset, Producers), OpenError> {
+    pub(crate) async fn checkpoint(
+        &self,
+        state: &PartitionState,
+    ) -> Result<(Offset, Producers), OpenError> {
         let Some(reference) = &state.checkpoint else {
             return Ok((Offset::ZERO, Producers::default()));
         };
@@ -219,6 +244,13 @@ impl LogOpener {
         }
         Ok(())
     }
+}
+
+/// Where the stored records go on, if some behind the checkpoint are deleted.
+fn deleted_behind(as_of: Offset, state: &PartitionState, segments: &[Segment]) -> Option<Offset> {
+    let next = segments.iter().find(|s| s.range.end() > as_of);
+    let goes_on = next.map_or(state.committed_end, |s| s.range.start());
+    (goes_on > as_of && as_of < state.log_start).then_some(goes_on)
 }
 
 /// Replays what the local WAL holds behind the stored end, and builds the tail of it.

@@ -62,6 +62,8 @@ pub struct ReaderLimits {
 struct SpanKey {
     object: ObjectKey,
     position: u64,
+    /// A lookup by time fetches single blocks, which may begin where a span begins.
+    length: u64,
 }
 
 /// Reads segments. Cheap to clone.
@@ -204,6 +206,31 @@ impl SegmentReader {
         }
     }
 
+    /// The block of `segment` that holds `offset`, or the first after it, and the greatest timestamp of the blocks
+    /// behind it.
+    pub(crate) async fn block_at(
+        &self,
+        partition: PartitionId,
+        segment: &Segment,
+        offset: Offset,
+    ) -> Result<(Bytes, Option<tidegate_types::TimestampMs>), StoreReadError> {
+        let index = self.index(segment).await?;
+        let blocks = index.blocks(partition);
+        let at = blocks.partition_point(|b| b.range.end() <= offset);
+        let Some((block, later)) = blocks.get(at..).and_then(<[BlockEntry]>::split_first) else {
+            return Err(StoreReadError::Hole {
+                key: segment.object.key.clone(),
+                partition,
+                offset,
+            });
+        };
+        let span = Span {
+            blocks: vec![block.clone()],
+        };
+        let greatest = later.iter().map(|b| b.max_timestamp).max();
+        Ok((self.span(segment, span).await?, greatest))
+    }
+
     /// The bytes of a checkpoint.
     pub(crate) async fn checkpoint(
         &self,
@@ -252,6 +279,7 @@ impl SegmentReader {
         let key = SpanKey {
             object: segment.object.key.clone(),
             position: span.position(),
+            length: span.length(),
         };
         let inner = self.inner.clone();
         if inner.spans.get(&key).is_some() {
@@ -282,6 +310,7 @@ impl SegmentReader {
         let key = SpanKey {
             object: segment.object.key.clone(),
             position: span.position(),
+            length: span.length(),
         };
         if self.inner.spans.contains(&key) || self.inner.in_flight.available_permits() == 0 {
             return;

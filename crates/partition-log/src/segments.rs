@@ -69,16 +69,10 @@ impl SegmentMap {
             .find(|s| s.max_timestamp >= timestamp)
     }
 
-    /// The segment with the greatest timestamp; of equals the first.
-    pub(crate) fn with_max_timestamp(&self, from: Offset) -> Option<&Segment> {
-        let first = self.segments.partition_point(|s| s.range.end() <= from);
-        self.segments[first..].iter().reduce(|best, s| {
-            if s.max_timestamp > best.max_timestamp {
-                s
-            } else {
-                best
-            }
-        })
+    /// The greatest timestamp of the segments that begin at or after `from`.
+    pub(crate) fn greatest_timestamp(&self, from: Offset) -> Option<TimestampMs> {
+        let first = self.segments.partition_point(|s| s.range.start() < from);
+        self.segments[first..].iter().map(|s| s.max_timestamp).max()
     }
 
     /// Drops segments wholly below the log start.

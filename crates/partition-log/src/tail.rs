@@ -65,10 +65,23 @@ pub(crate) enum TailPiece {
     Spilled(WalExtent),
 }
 
+/// What a log needs the local WAL to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WalNeed {
+    Nothing,
+    /// Entries whose positions the log hasn't been told yet.
+    Pending,
+    /// Everything from here on.
+    From(WalPosition),
+}
+
 /// Contiguous batches up to the log end.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     batches: VecDeque<TailBatch>,
+    /// So many batches at the front are spilled; all behind them are in memory. There may be a million of them
+    /// while the store is out of reach, so eviction must not walk over them.
+    spilled: usize,
     memory_bytes: u64,
 }
 
@@ -76,8 +89,20 @@ impl Tail {
     pub(crate) fn push(&mut self, batch: TailBatch) {
         if batch.bytes.is_some() {
             self.memory_bytes += u64::from(batch.length);
+        } else {
+            debug_assert_eq!(self.spilled, self.batches.len(), "recovery comes first");
+            self.spilled += 1;
         }
         self.batches.push_back(batch);
+    }
+
+    fn pop_front(&mut self) {
+        if let Some(front) = self.batches.pop_front() {
+            self.spilled = self.spilled.saturating_sub(1);
+            if front.bytes.is_some() {
+                self.memory_bytes -= u64::from(front.length);
+            }
+        }
     }
 
     /// The first offset held, if any.
@@ -141,13 +166,15 @@ impl Tail {
         self.batches.iter()
     }
 
-    /// Where the first batch at or after `offset` lies in the local WAL, if it is known.
-    pub(crate) fn first_extent_from(&self, offset: Offset) -> Option<WalPosition> {
-        self.batches
-            .iter()
-            .skip(self.index_of(offset))
-            .find_map(|b| b.wal)
-            .map(|e| e.position)
+    /// Which of the local WAL's entries hold the batches at or after `offset`.
+    pub(crate) fn wal_need(&self, offset: Offset) -> WalNeed {
+        // Batches become durable in order, so the first says where all of them begin.
+        match self.batches.get(self.index_of(offset)) {
+            None => WalNeed::Nothing,
+            Some(batch) => batch
+                .wal
+                .map_or(WalNeed::Pending, |extent| WalNeed::From(extent.position)),
+        }
     }
 
     /// Gives memory back below `below`: batches under `stored_end` leave the tail, durable others are spilled.
@@ -158,19 +185,15 @@ impl Tail {
             if front.range.end() > below || front.range.end() > stored_end {
                 break;
             }
-            if front.bytes.is_some() {
-                self.memory_bytes -= u64::from(front.length);
-            }
-            self.batches.pop_front();
+            self.pop_front();
         }
-        for batch in self
-            .batches
-            .iter_mut()
-            .take_while(|b| b.range.end() <= below)
-        {
-            if batch.wal.is_some() && batch.bytes.take().is_some() {
-                self.memory_bytes -= u64::from(batch.length);
+        while let Some(batch) = self.batches.get_mut(self.spilled) {
+            if batch.range.end() > below || batch.wal.is_none() {
+                break;
             }
+            batch.bytes = None;
+            self.memory_bytes -= u64::from(batch.length);
+            self.spilled += 1;
         }
         before - self.memory_bytes
     }
@@ -182,16 +205,15 @@ impl Tail {
             .front()
             .is_some_and(|b| b.bytes.is_none() && b.range.end() <= stored_end)
         {
-            self.batches.pop_front();
+            self.pop_front();
         }
     }
 
     /// Whether a batch that ends at or below `end` is still in memory.
     pub(crate) fn holds_in_memory(&self, end: Offset) -> bool {
         self.batches
-            .iter()
-            .take_while(|b| b.range.end() <= end)
-            .any(|b| b.bytes.is_some())
+            .get(self.spilled)
+            .is_some_and(|b| b.range.end() <= end)
     }
 
     /// Bytes of batches from `from` on, in memory or not.

@@ -31,6 +31,7 @@ use crate::log::{LogContext, PartitionLog, ReadError, UploadCut};
 use crate::metrics::UploadMetrics;
 use crate::segments::{Segment, SegmentObject};
 use crate::set::LogSet;
+use crate::tail::WalNeed;
 
 /// How often the age of waiting bytes is looked at.
 const TICK: Duration = Duration::from_millis(250);
@@ -89,7 +90,7 @@ pub struct Uploader {
     pub metrics: UploadMetrics,
 }
 
-struct Uploaded {
+pub(crate) struct Uploaded {
     cuts: Vec<UploadCut>,
     commit: ObjectCommit,
     object: Arc<SegmentObject>,
@@ -125,7 +126,9 @@ impl Uploader {
                     }
                 }
                 () = self.context.upload_bell.notified() => {}
-                () = tokio::time::sleep(TICK) => {}
+                // What isn't needed any more may be so without a commit: its topic is gone, or a crash came
+                // between the commit and the trim.
+                () = tokio::time::sleep(TICK) => self.trim(),
             }
         }
     }
@@ -148,7 +151,10 @@ impl Uploader {
             .collect();
         let old = |since: Instant, age: Duration| now.saturating_duration_since(since) >= age;
         let by_size = waiting >= self.limits.size_bytes;
-        let by_age = logs.iter().any(|(_, since)| old(*since, self.limits.age));
+        // Appends wait for a switch.
+        let by_age = logs
+            .iter()
+            .any(|(log, since)| old(*since, self.limits.age) || log.switching());
         if !by_size && !by_age {
             return VecDeque::new();
         }
@@ -179,7 +185,7 @@ impl Uploader {
     }
 
     /// Stores one object. `None` if all its logs are closed meanwhile.
-    async fn upload(
+    pub(crate) async fn upload(
         &self,
         mut cuts: Vec<UploadCut>,
         sequence: u64,
@@ -200,8 +206,7 @@ impl Uploader {
         for mut cut in cuts.drain(..) {
             // An error means that the log was closed or its WAL failed: then nothing of the cut was promised,
             // or it is found again by recovery.
-            if (&mut cut.durable).await.is_ok() {
-                self.add(&mut builder, &cut).await?;
+            if (&mut cut.durable).await.is_ok() && self.add(&mut builder, &cut).await? {
                 kept.push(cut);
             }
         }
@@ -227,8 +232,13 @@ impl Uploader {
         }))
     }
 
-    /// Adds a cut whole or not at all: a segment that ends before its checkpoint must never be stored.
-    async fn add(&self, builder: &mut ObjectBuilder, cut: &UploadCut) -> Result<(), UploadStopped> {
+    /// Adds a cut whole or not at all: a segment that ends before its checkpoint must never be stored. `false` if
+    /// its log is closed, whose part of the WAL may be trimmed already.
+    async fn add(
+        &self,
+        builder: &mut ObjectBuilder,
+        cut: &UploadCut,
+    ) -> Result<bool, UploadStopped> {
         let partition = cut.log.id();
         let mut batches = cut.log.cut_batches(cut.range);
         for batch in &mut batches {
@@ -236,10 +246,13 @@ impl Uploader {
                 let extent = batch
                     .wal
                     .expect("bytes are dropped only once the WAL holds them");
-                let read = self.reader.spilled(extent).await;
-                batch.bytes = Some(
-                    read.map_err(|source| UploadStopped::WalUnreadable { partition, source })?,
-                );
+                match self.reader.spilled(extent).await {
+                    Ok(bytes) => batch.bytes = Some(bytes),
+                    Err(_) if cut.log.is_closed() => return Ok(false),
+                    Err(source) => {
+                        return Err(UploadStopped::WalUnreadable { partition, source });
+                    }
+                }
             }
         }
         for batch in batches {
@@ -254,7 +267,7 @@ impl Uploader {
             );
         }
         builder.set_checkpoint(partition, cut.checkpoint.clone());
-        Ok(())
+        Ok(true)
     }
 
     /// Stores the object, however long it takes.
@@ -339,17 +352,19 @@ impl Uploader {
 
     /// Frees the WAL below everything that some log still needs.
     fn trim(&self) {
-        // Read first: what becomes durable from here on lies behind it.
-        let floor = WalPosition::new(self.context.observed_wal.load(Ordering::Acquire));
-        let needed = self
-            .logs
-            .all()
-            .iter()
-            .filter_map(|log| log.needed_wal_position())
-            .min();
-        let pinned = WalPosition::new(self.context.pinned_wal.load(Ordering::Acquire)).min(floor);
-        self.local_wal
-            .trim(needed.map_or(pinned, |n| n.min(pinned)));
+        // Read first: what becomes durable from here on lies behind them.
+        let observed = WalPosition::new(self.context.observed_wal.load(Ordering::Acquire));
+        let mut floor = self.local_wal.durable_end();
+        let mut needed = WalPosition::new(self.context.pinned_wal.load(Ordering::Acquire));
+        for log in self.logs.all() {
+            match log.wal_need() {
+                WalNeed::Nothing => {}
+                WalNeed::From(position) => needed = needed.min(position),
+                // Its entry may be durable without its log having been told.
+                WalNeed::Pending => floor = floor.min(observed),
+            }
+        }
+        self.local_wal.trim(needed.min(floor));
     }
 }
 

@@ -88,7 +88,9 @@ impl PartitionLog {
         let header = *stored.header();
         let range = OffsetRange::new(base, end).expect("a batch ends after its start");
         let bytes = stored.into_bytes();
-        let checkpoint = state.checkpoint_if_due(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let checkpoint = state.checkpoint_if_due(length);
+        let with_checkpoint = checkpoint.is_some();
         let entry = Entry {
             partition: self.id,
             leader_epoch: state.leader_epoch,
@@ -110,9 +112,12 @@ impl PartitionLog {
                     AppendError::TooLarge { bytes, limit_bytes }
                 }
             })?;
+        state.bytes_since_checkpoint = match with_checkpoint {
+            true => 0,
+            false => state.bytes_since_checkpoint.saturating_add(length),
+        };
         state.producers.apply_data(&header, range, now);
         state.log_end = end;
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         state.tail.push(TailBatch::new(&header, bytes));
         let (sender, receiver) = oneshot::channel();
         state.ack_waiters.push_back((end, sender));
@@ -183,20 +188,16 @@ impl State {
     }
 
     /// In `object` mode the state as of the log end, when enough was appended since the last one.
-    fn checkpoint_if_due(&mut self, appending: u64) -> Option<bytes::Bytes> {
+    fn checkpoint_if_due(&self, appending: u64) -> Option<bytes::Bytes> {
         if self.durability == DurabilityMode::Local {
             return None;
         }
-        self.bytes_since_checkpoint = self.bytes_since_checkpoint.saturating_add(appending);
-        if self.bytes_since_checkpoint < CHECKPOINT_EVERY_BYTES {
+        let since = self.bytes_since_checkpoint.saturating_add(appending);
+        if since < CHECKPOINT_EVERY_BYTES {
             return None;
         }
         let encoded = checkpoint::encode(self.log_end, &self.producers);
-        if self.bytes_since_checkpoint < CHECKPOINT_SHARE * encoded.len() as u64 {
-            return None;
-        }
-        self.bytes_since_checkpoint = 0;
-        Some(encoded)
+        (since >= CHECKPOINT_SHARE * encoded.len() as u64).then_some(encoded)
     }
 
     fn note_waiting(&mut self, log: &PartitionLog, length: u64) -> bool {

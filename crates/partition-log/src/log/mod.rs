@@ -18,7 +18,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_runtime::SharedClock;
 use tidegate_types::{DurabilityMode, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicName};
-use tidegate_wal::{Wal, WalPosition};
+use tidegate_wal::Wal;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
@@ -32,7 +32,10 @@ use crate::epochs::EpochHistory;
 use crate::producers::Producers;
 use crate::read_ahead::Streams;
 use crate::segments::{Segment, SegmentMap};
-use crate::tail::Tail;
+use crate::tail::{Tail, WalNeed};
+
+/// So many bytes since the last checkpoint that the next append brings one.
+const CHECKPOINT_OVERDUE: u64 = u64::MAX / 2;
 
 /// What the logs of one broker share.
 pub struct LogContext {
@@ -134,14 +137,23 @@ impl PartitionLog {
             .fetch_add(waiting_bytes, Ordering::Relaxed);
         let mut segments = SegmentMap::new(opening.segments);
         segments.drop_below(opening.log_start);
+        // A crash came between a change to `object` and the upload of what was appended before it: that is in the
+        // local WAL only, so the change is still to be carried out.
+        let (status, durability) = match opening.durability {
+            DurabilityMode::Object if waiting_bytes > 0 => (
+                Status::Switching(DurabilityMode::Object),
+                DurabilityMode::Local,
+            ),
+            durability => (Status::Open, durability),
+        };
         Self {
             id: opening.id,
             topic: opening.topic,
             context,
             state: Mutex::new(State {
-                status: Status::Open,
+                status,
                 leader_epoch: opening.leader_epoch,
-                durability: opening.durability,
+                durability,
                 log_start: opening.log_start,
                 high_watermark: opening.log_end,
                 log_end: opening.log_end,
@@ -150,7 +162,7 @@ impl PartitionLog {
                 upload_cursor: opening.uploaded_end,
                 waiting_bytes,
                 waiting_since: (waiting_bytes > 0).then_some(now),
-                bytes_since_checkpoint: u64::MAX / 2,
+                bytes_since_checkpoint: CHECKPOINT_OVERDUE,
                 epochs: opening.epochs,
                 producers: opening.producers,
                 tail: opening.tail,
@@ -220,6 +232,17 @@ impl PartitionLog {
         self.context.upload_bell.notify_one();
     }
 
+    /// Whether another broker leads or the topic is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().status == Status::Closed
+    }
+
+    /// Whether the tail holds the batch at `offset`.
+    pub(crate) fn tail_holds(&self, offset: Offset) -> bool {
+        let start = self.state.lock().tail.start();
+        start.is_some_and(|start| start <= offset)
+    }
+
     /// Whether a change of durability waits for the tail to be stored.
     pub(crate) fn switching(&self) -> bool {
         matches!(self.state.lock().status, Status::Switching(_))
@@ -233,12 +256,12 @@ impl PartitionLog {
         self.state.lock().producers.expire(before)
     }
 
-    /// Where the WAL's oldest entry lies that this log still needs. `None` if it needs none.
-    pub(crate) fn needed_wal_position(&self) -> Option<WalPosition> {
+    /// What this log needs the local WAL to keep.
+    pub(crate) fn wal_need(&self) -> WalNeed {
         let state = self.state.lock();
         match state.durability {
-            DurabilityMode::Local => state.tail.first_extent_from(state.uploaded_end),
-            DurabilityMode::Object => None,
+            DurabilityMode::Local => state.tail.wal_need(state.uploaded_end),
+            DurabilityMode::Object => WalNeed::Nothing,
         }
     }
 

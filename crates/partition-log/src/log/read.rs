@@ -120,9 +120,21 @@ impl PartitionLog {
         }
     }
 
-    /// The aborted transactions in `range`, from the same state as the data.
-    pub(crate) fn aborted_in(&self, range: OffsetRange) -> Vec<AbortedTransaction> {
-        self.state.lock().producers.aborted_in(range)
+    /// The aborted transactions in `range`, from the same state as the data: if a part of the range was deleted
+    /// meanwhile, and with it what is known of its transactions, the read must begin anew.
+    pub(crate) fn aborted_in(
+        &self,
+        range: OffsetRange,
+    ) -> Result<Vec<AbortedTransaction>, ReadError> {
+        let state = self.state.lock();
+        let watermarks = state.watermarks()?;
+        if range.start() < watermarks.log_start {
+            return Err(ReadError::OutOfRange {
+                offset: range.start().to_wire(),
+                watermarks,
+            });
+        }
+        Ok(state.producers.aborted_in(range))
     }
 
     /// Rings `bell` when the high watermark next moves or the log closes, unless something is visible past
@@ -189,31 +201,17 @@ impl PartitionLog {
         state.tail_candidate(found)
     }
 
-    /// The place that holds the greatest timestamp below `end`.
-    pub(crate) fn max_timestamp_candidate(&self, end: Offset) -> TimeCandidate {
+    /// The greatest timestamp of what lies whole in `visible`: by segment in the store, by batch in the tail.
+    pub(crate) fn greatest_timestamp(&self, visible: OffsetRange) -> Option<TimestampMs> {
         let state = self.state.lock();
-        let segment = state.segments.with_max_timestamp(state.log_start);
-        let batch = state
+        let stored = state.segments.greatest_timestamp(visible.start());
+        let in_tail = state
             .tail
             .iter()
-            .filter(|b| b.range.end() > state.log_start && b.range.end() <= end)
-            .reduce(|best, b| {
-                if b.max_timestamp > best.max_timestamp {
-                    b
-                } else {
-                    best
-                }
-            });
-        match (segment, batch) {
-            (Some(s), Some(b))
-                if s.max_timestamp >= b.max_timestamp && s.range.start() < b.range.start() =>
-            {
-                TimeCandidate::Segment(s.clone())
-            }
-            (_, Some(b)) => state.tail_candidate(Some(b.range)),
-            (Some(s), None) => TimeCandidate::Segment(s.clone()),
-            (None, None) => TimeCandidate::None,
-        }
+            .filter(|b| b.range.start() >= visible.start() && b.range.end() <= visible.end())
+            .map(|b| b.max_timestamp)
+            .max();
+        stored.max(in_tail)
     }
 }
 

@@ -8,7 +8,7 @@ use tidegate_types::{DurabilityMode, LeaderEpoch, Offset, OffsetRange};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{PartitionLog, Status};
+use super::{CHECKPOINT_OVERDUE, PartitionLog, Status};
 use crate::checkpoint;
 use crate::segments::Segment;
 use crate::tail::TailBatch;
@@ -69,7 +69,10 @@ impl PartitionLog {
     pub(crate) fn stored(&self, segment: Segment) {
         let mut state = self.state.lock();
         state.stored_end = state.stored_end.max(segment.range.end());
-        state.segments.push(segment);
+        // DeleteRecords may have gone past it: then metadata doesn't keep it either.
+        if segment.range.end() > state.log_start {
+            state.segments.push(segment);
+        }
     }
 
     /// Takes in that metadata has committed everything below `end`.
@@ -91,5 +94,7 @@ impl PartitionLog {
         state.log_start = log_start;
         state.segments.drop_below(log_start);
         state.producers.forget_below(log_start);
+        // Opening can't replay what is deleted, so the next append brings the state along.
+        state.bytes_since_checkpoint = CHECKPOINT_OVERDUE;
     }
 }

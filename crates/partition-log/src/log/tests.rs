@@ -1,1 +1,12 @@
+//! The log over its real parts: local WAL on a simulated disk, object WAL and uploads over a scripted store, and a
+//! controller over metadata in memory. A `Rig` is what survives a crash; a `Life` is one process.
 
+mod appending;
+mod model;
+mod object_mode;
+mod reading;
+mod recovery;
+mod rig;
+mod switching;
+mod times;
+mod uploading;
