@@ -7,6 +7,7 @@ mod object_mode;
 mod reading;
 mod recovery;
 mod rig;
+mod spec;
 mod switching;
 mod times;
 mod uploading;

@@ -19,13 +19,10 @@ use tidegate_metadata::{
 };
 use tidegate_object_storage::testing::ScriptedStore;
 use tidegate_object_storage::{ObjectStorage, RequestClass, StoreOptions, StoreSeams};
-use tidegate_record_batch::{
-    BatchBuilder, Batches, Codec, ProducedBatch, ProducerIdentity, TimestampType, records,
-};
+use tidegate_record_batch::{Batches, records};
 use tidegate_runtime::{Clock, OnExit, Random, SharedClock, SimDisk, Tasks};
 use tidegate_types::{
-    BrokerId, DurabilityMode, Offset, PartitionId, PartitionIndex, ProducerEpoch, ProducerId,
-    Sequence, TimestampMs, TopicId, TopicName,
+    BrokerId, DurabilityMode, Offset, PartitionId, PartitionIndex, TimestampMs, TopicId, TopicName,
 };
 use tidegate_wal::local::{LocalWal, LocalWalMetrics, LocalWalOptions, LocalWalSeams, Workers};
 use tidegate_wal::object::{
@@ -35,12 +32,15 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::spec::tag_of;
 use crate::log::{Appended, Durability, Isolation, LogContext, PartitionLog};
 use crate::{
     LogOpener, LogReader, LogSet, ObjectBacklog, ObjectCommitter, ObjectLog, OpenError,
     OpenRequest, ReadMetrics, ReadRequest, ReaderLimits, RecoveredBatch, SegmentReader, TailBudget,
     UploadLimits, UploadMetrics, Uploader, Writer, recovered_commit,
 };
+
+pub(super) use super::spec::Spec;
 
 pub(super) const AGE: Duration = Duration::from_secs(5);
 pub(super) const WALL_MS: i64 = 1_700_000_000_000;
@@ -699,82 +699,6 @@ pub(super) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-}
-
-/// A batch to be made.
-#[derive(Debug, Clone)]
-pub(super) struct Spec {
-    pub(super) first_tag: u64,
-    pub(super) count: u64,
-    /// Of each value, at least 8.
-    pub(super) value_bytes: usize,
-    /// Id, epoch, first sequence.
-    pub(super) producer: Option<(i64, i16, i32)>,
-    pub(super) transactional: bool,
-    /// Of each record; none: all 0.
-    pub(super) timestamps: Vec<i64>,
-    pub(super) codec: Codec,
-}
-
-impl Spec {
-    pub(super) fn tagged(first_tag: u64, count: u64, value_bytes: usize) -> Self {
-        Self {
-            first_tag,
-            count,
-            value_bytes,
-            producer: None,
-            transactional: false,
-            timestamps: Vec::new(),
-            codec: Codec::None,
-        }
-    }
-
-    pub(super) fn by(mut self, id: i64, epoch: i16, first_sequence: i32) -> Self {
-        self.producer = Some((id, epoch, first_sequence));
-        self
-    }
-
-    pub(super) fn transactional(mut self) -> Self {
-        self.transactional = true;
-        self
-    }
-
-    pub(super) fn at(mut self, timestamps: &[i64]) -> Self {
-        self.count = timestamps.len() as u64;
-        self.timestamps = timestamps.to_vec();
-        self
-    }
-
-    pub(super) fn codec(mut self, codec: Codec) -> Self {
-        self.codec = codec;
-        self
-    }
-
-    pub(super) fn build(&self) -> ProducedBatch {
-        let identity = self.producer.map(|(id, epoch, first)| ProducerIdentity {
-            id: ProducerId::from_wire(id).unwrap(),
-            epoch: ProducerEpoch::from_wire(epoch).unwrap(),
-            first_sequence: Sequence::from_wire(first),
-        });
-        let mut builder = BatchBuilder::new(
-            Offset::ZERO,
-            self.codec,
-            TimestampType::CreateTime,
-            identity,
-            self.transactional,
-        );
-        for index in 0..self.count {
-            let mut value = (self.first_tag + index).to_le_bytes().to_vec();
-            value.resize(self.value_bytes.max(8), 0xEE);
-            let timestamp = self.timestamps.get(index as usize).copied().unwrap_or(0);
-            builder.push(TimestampMs::new(timestamp), None, Some(&value), &[]);
-        }
-        ProducedBatch::from_broker(builder.finish().unwrap()).unwrap()
-    }
-}
-
-fn tag_of(value: &[u8]) -> u64 {
-    u64::from_le_bytes(value[..8].try_into().unwrap())
 }
 
 /// Waits for an append to be durable.
