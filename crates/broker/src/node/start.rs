@@ -175,6 +175,9 @@ impl Node {
             random,
             tasks: tasks.clone(),
             metrics,
+            stage: watch::Sender::new(Readiness::Starting {
+                step: "opening the metadata",
+            }),
             readiness: sender,
         };
         tasks.spawn("startup", OnExit::Expected, startup.run(listener));

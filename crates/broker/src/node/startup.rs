@@ -67,6 +67,9 @@ pub(super) struct Startup {
     pub(super) random: Random,
     pub(super) tasks: Tasks,
     pub(super) metrics: NodeMetrics,
+    /// How far start-up has come.
+    pub(super) stage: watch::Sender<Readiness>,
+    /// What is shown: the stage, or that the store can't be used.
     pub(super) readiness: watch::Sender<Readiness>,
 }
 
@@ -93,7 +96,7 @@ enum Fatal {
 impl Startup {
     pub(super) async fn run(self, listener: Listener) {
         let token = self.tasks.token().clone();
-        let readiness = self.readiness.clone();
+        let stage = self.stage.clone();
         // Cancel-safe: a process that stops while it starts leaves nothing half done that the next start minds.
         let result = tokio::select! {
             () = token.cancelled() => return,
@@ -102,7 +105,7 @@ impl Startup {
         if let Err(fatal) = result {
             let cause = chain(&fatal);
             error!(cause, "this broker can't start");
-            readiness.send_replace(Readiness::Failed { cause });
+            stage.send_replace(Readiness::Failed { cause });
         }
     }
 
@@ -127,46 +130,37 @@ impl Startup {
     }
 
     fn step(&self, step: &'static str) {
-        self.readiness.send_modify(|readiness| {
-            if !matches!(readiness, Readiness::StoreInaccessible { .. }) {
-                *readiness = Readiness::Starting { step };
-            }
-        });
+        self.stage.send_replace(Readiness::Starting { step });
     }
 
-    /// Shows the store's health as readiness, now and later.
+    /// Shows how far this broker has come, or, while the store can't be used, that.
     fn watch_store(&self) {
         let mut health = self.storage.health();
+        let mut stage = self.stage.subscribe();
         let readiness = self.readiness.clone();
         let token = self.tasks.token().clone();
         self.tasks.spawn("readiness", OnExit::Expected, async move {
-            let mut before: Option<Readiness> = None;
             loop {
-                let now = health.borrow_and_update().clone();
-                match now {
-                    StoreHealth::Inaccessible { cause, bucket, .. } => {
-                        readiness.send_modify(|r| {
-                            if before.is_none() {
-                                before = Some(r.clone());
-                            }
-                            *r = Readiness::StoreInaccessible {
-                                cause: format!("{bucket}: {cause}"),
-                            };
-                        });
-                    }
-                    StoreHealth::Accessible => {
-                        if let Some(before) = before.take() {
-                            readiness.send_modify(|r| {
-                                if matches!(r, Readiness::StoreInaccessible { .. }) {
-                                    *r = before;
-                                }
-                            });
+                let now = stage.borrow_and_update().clone();
+                let now = match (&*health.borrow_and_update(), now) {
+                    (_, failed @ Readiness::Failed { .. }) => failed,
+                    (StoreHealth::Inaccessible { cause, bucket, .. }, _) => {
+                        Readiness::StoreInaccessible {
+                            cause: format!("{bucket}: {cause}"),
                         }
                     }
-                }
+                    (StoreHealth::Accessible, stage) => stage,
+                };
+                readiness.send_if_modified(|shown| {
+                    let changed = *shown != now;
+                    *shown = now;
+                    changed
+                });
+                // Cancel-safe: both states are read again in the next round.
                 tokio::select! {
                     () = token.cancelled() => return,
                     changed = health.changed() => if changed.is_err() { return },
+                    changed = stage.changed() => if changed.is_err() { return },
                 }
             }
         });
@@ -553,12 +547,7 @@ impl Startup {
             broker,
             self.settings.network.decode,
         )?);
-        let readiness = self.readiness.clone();
-        readiness.send_modify(|r| {
-            if !matches!(r, Readiness::StoreInaccessible { .. }) {
-                *r = Readiness::Ready;
-            }
-        });
+        self.stage.send_replace(Readiness::Ready);
         info!(partitions = logs.len(), broker_epoch = %broker_epoch, "ready");
         listener
             .serve(dispatcher, self.settings.network, self.tasks.child("kafka"))
