@@ -101,6 +101,10 @@ fn a_producer_goes_on_after_a_restart_although_its_last_batches_were_deleted() {
                 if at % 4 == 0 {
                     rig.all_uploaded().await;
                 }
+                if at == 4 {
+                    // The next append brings a checkpoint that knows the producer.
+                    rig.restart(Crash::Power).await;
+                }
             }
             rig.all_uploaded().await;
             rig.delete_records(id, deleted).await;
