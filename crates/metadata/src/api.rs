@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use tidegate_types::{
     BrokerEpoch, BrokerId, DurabilityMode, LeaderEpoch, Offset, OffsetRange, PartitionId,
     ProducerId, TimestampMs, TopicId, TopicName,
@@ -20,7 +21,7 @@ use crate::model::{
 };
 
 /// Why the controller gave no answer. All but `Deposed` and `Closed` pass by themselves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ControllerUnavailable {
     /// Nothing was carried out.
     #[error("the metadata store can't be reached; nothing was carried out")]
@@ -40,7 +41,7 @@ pub enum ControllerUnavailable {
 }
 
 /// Announces a broker process. Sent at each start, and again whenever the answer was lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegisterBroker {
     /// The broker's number.
     pub broker: BrokerId,
@@ -55,7 +56,7 @@ pub struct RegisterBroker {
 }
 
 /// A registration.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registered {
     /// To be named in every later request. From now on an earlier broker epoch can commit nothing.
     pub broker_epoch: BrokerEpoch,
@@ -66,7 +67,7 @@ pub struct Registered {
 }
 
 /// A request that a broker can make only under its present registration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("broker {broker} isn't registered under broker epoch {broker_epoch}; current: {current:?}")]
 pub struct StaleBrokerEpoch {
     /// Who asked.
@@ -78,7 +79,7 @@ pub struct StaleBrokerEpoch {
 }
 
 /// Why a broker wasn't registered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum RegisterBrokerError {
     /// No answer from the controller.
     #[error(transparent)]
@@ -86,7 +87,7 @@ pub enum RegisterBrokerError {
 }
 
 /// The end of what a broker's local WAL holds of a partition.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveredEnd {
     /// Which partition.
     pub partition: PartitionId,
@@ -98,7 +99,7 @@ pub struct RecoveredEnd {
 
 /// Commits what recovery found and makes the broker leader of all partitions that it led or that nobody
 /// ever led and that are placed on it, in one atomic change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeLeadership {
     /// Who asks.
     pub broker: BrokerId,
@@ -117,7 +118,7 @@ pub struct TakeLeadership {
 }
 
 /// What leadership was taken of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeadershipTaken {
     /// All partitions that the broker leads now.
     pub partitions: Vec<PartitionState>,
@@ -130,7 +131,7 @@ pub struct LeadershipTaken {
 }
 
 /// A partition left without a leader.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Withheld {
     /// Which partition.
     pub partition: PartitionId,
@@ -139,7 +140,7 @@ pub struct Withheld {
 }
 
 /// Why leading would skip acknowledged records.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WithheldReason {
     /// It was acknowledged on another local WAL than the one this broker runs on.
     OtherWal {
@@ -154,7 +155,7 @@ pub enum WithheldReason {
 }
 
 /// Offsets given up by `accept_loss`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
     /// Which partition.
     pub partition: PartitionId,
@@ -165,7 +166,7 @@ pub struct Loss {
 }
 
 /// Why leadership wasn't taken.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum TakeLeadershipError {
     /// Another process registered under this number.
     #[error(transparent)]
@@ -185,7 +186,7 @@ pub enum TakeLeadershipError {
 }
 
 /// Creates topics, each by itself: one that can't be created doesn't hinder the others.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateTopics {
     /// The wanted topics.
     pub topics: Vec<NewTopic>,
@@ -194,7 +195,7 @@ pub struct CreateTopics {
 }
 
 /// A wanted topic. Its configs were validated by the broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewTopic {
     /// Its name.
     pub name: TopicName,
@@ -205,7 +206,7 @@ pub struct NewTopic {
 }
 
 /// How many partitions, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TopicLayout {
     /// The controller places them: on as many brokers as the factor says, or as there are.
     Count {
@@ -219,7 +220,7 @@ pub enum TopicLayout {
 }
 
 /// A topic that was created, or would have been.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreatedTopic {
     /// `None` if it was only validated.
     pub id: Option<TopicId>,
@@ -234,7 +235,7 @@ pub struct CreatedTopic {
 }
 
 /// Why a placement isn't possible.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum AssignmentFault {
     /// A partition with no broker.
     #[error("partition {partition} has no broker")]
@@ -275,7 +276,7 @@ pub enum AssignmentFault {
 }
 
 /// Why one topic wasn't created.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CreateTopicError {
     /// The name is taken.
     #[error("topic {name} exists with id {id}")]
@@ -319,19 +320,19 @@ pub enum CreateTopicError {
 }
 
 /// Deletes topics, each by itself. The names are free at once; the segments go in the background.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeleteTopics {
     /// Which.
     pub topics: Vec<TopicId>,
 }
 
 /// No topic has this id (any more).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("no topic has the id {0}")]
 pub struct UnknownTopic(pub TopicId);
 
 /// Adds partitions, to each topic by itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreatePartitions {
     /// Which topics.
     pub topics: Vec<MorePartitions>,
@@ -340,7 +341,7 @@ pub struct CreatePartitions {
 }
 
 /// More partitions for one topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MorePartitions {
     /// Which topic.
     pub topic: TopicId,
@@ -351,7 +352,7 @@ pub struct MorePartitions {
 }
 
 /// Why one topic got no more partitions.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CreatePartitionsError {
     /// No such topic.
     #[error(transparent)]
@@ -384,7 +385,7 @@ pub enum CreatePartitionsError {
 }
 
 /// What configs belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConfigResource {
     /// One topic.
     Topic(TopicId),
@@ -395,7 +396,7 @@ pub enum ConfigResource {
 }
 
 /// One step of an incremental change (KIP-339).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConfigEdit {
     /// Sets it, also if the value equals the default.
     Set {
@@ -430,7 +431,7 @@ pub enum ConfigEdit {
 }
 
 /// How the configs of one resource change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ConfigChange {
     /// Only what is named (IncrementalAlterConfigs).
     Edit(Vec<ConfigEdit>),
@@ -439,7 +440,7 @@ pub enum ConfigChange {
 }
 
 /// Changes configs, of each resource by itself and atomically. The broker has validated names and values.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlterConfigs {
     /// What changes how.
     pub changes: Vec<(ConfigResource, ConfigChange)>,
@@ -448,7 +449,7 @@ pub struct AlterConfigs {
 }
 
 /// Registers the ranges of written objects; they become visible by this, all in one atomic change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitObjects {
     /// Who asks.
     pub broker: BrokerId,
@@ -459,7 +460,7 @@ pub struct CommitObjects {
 }
 
 /// What became of one object's segments, in their order.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectOutcome {
     /// The object.
     pub key: StoredObjectKey,
@@ -468,7 +469,7 @@ pub struct ObjectOutcome {
 }
 
 /// What became of one segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SegmentOutcome {
     /// The range is covered by the segment map: by this segment or, if it was committed before, by this or
     /// another one. What lies below may be trimmed from the WAL.
@@ -487,7 +488,7 @@ pub enum SegmentOutcome {
 }
 
 /// Why nothing of a commit was carried out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CommitRefused {
     /// The range doesn't start where the partition's map ends. Commit what lies between first.
     #[error(
@@ -549,12 +550,12 @@ pub enum CommitRefused {
         /// The object.
         object: StoredObjectKey,
         /// What is wrong.
-        reason: &'static str,
+        reason: std::borrow::Cow<'static, str>,
     },
 }
 
 /// Why a commit failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CommitObjectsError {
     /// Another process registered under this number, or this one hasn't taken leadership.
     #[error(transparent)]
@@ -568,7 +569,7 @@ pub enum CommitObjectsError {
 }
 
 /// Raises a partition's log start offset (retention, DeleteRecords).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdvanceLogStart {
     /// Who asks: the leader.
     pub broker: BrokerId,
@@ -583,7 +584,7 @@ pub struct AdvanceLogStart {
 }
 
 /// Why the log start didn't move.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum AdvanceLogStartError {
     /// Another process registered under this number, or this one hasn't taken leadership.
     #[error(transparent)]
@@ -607,7 +608,7 @@ pub enum AdvanceLogStartError {
 }
 
 /// Takes a block of producer ids that nobody else ever gets. A lost answer loses a block, which is harmless.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocateProducerIds {
     /// Who asks.
     pub broker: BrokerId,
@@ -616,7 +617,7 @@ pub struct AllocateProducerIds {
 }
 
 /// Consecutive producer ids.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProducerIdBlock {
     /// The first.
     pub first: ProducerId,
@@ -625,7 +626,7 @@ pub struct ProducerIdBlock {
 }
 
 /// Why there is no block.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum AllocateProducerIdsError {
     /// Another process registered under this number.
     #[error(transparent)]
@@ -639,7 +640,7 @@ pub enum AllocateProducerIdsError {
 }
 
 /// Reads a part of a partition's segment map.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentQuery {
     /// Which partition.
     pub partition: PartitionId,
@@ -655,7 +656,7 @@ impl SegmentQuery {
 }
 
 /// A part of a segment map.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentPage {
     /// In the order of offsets, without a hole between them.
     pub segments: Vec<SegmentEntry>,
@@ -664,7 +665,7 @@ pub struct SegmentPage {
 }
 
 /// Asks for objects that may be deleted from the store (invariant I3).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletableQuery {
     /// Only those whose last reference was dropped at or before this time: now less the grace period.
     pub dropped_before: TimestampMs,
@@ -673,7 +674,7 @@ pub struct DeletableQuery {
 }
 
 /// An object nobody refers to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletableObject {
     /// Its key.
     pub key: StoredObjectKey,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tidegate_types::{
     BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, TopicId, TopicName,
 };
@@ -16,7 +17,7 @@ use crate::model::Endpoint;
 pub type Configs = BTreeMap<String, String>;
 
 /// Orders pictures: a later controller's are newer than any of an earlier one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ImageVersion {
     /// Whose picture it is.
     pub controller_epoch: ControllerEpoch,
@@ -25,7 +26,7 @@ pub struct ImageVersion {
 }
 
 /// One partition, as Metadata answers it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionImage {
     /// `None` while nobody can serve it (Kafka's leader −1).
     pub leader: Option<BrokerId>,
@@ -36,7 +37,7 @@ pub struct PartitionImage {
 }
 
 /// One topic.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopicImage {
     /// Its identity.
     pub id: TopicId,
@@ -56,7 +57,7 @@ impl TopicImage {
 }
 
 /// One broker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BrokerImage {
     /// Its number.
     pub id: BrokerId,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use tidegate_types::{
     BrokerEpoch, BrokerId, LeaderEpoch, Offset, OffsetRange, PartitionId, TimestampMs,
 };
@@ -20,8 +21,22 @@ pub struct InvalidObjectKey {
 
 /// The key of an object relative to the cluster's prefix, such as `data/1/7/42`. Opaque here: 1 to 255
 /// printable ASCII characters.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct StoredObjectKey(Arc<str>);
+
+impl TryFrom<String> for StoredObjectKey {
+    type Error = InvalidObjectKey;
+    fn try_from(key: String) -> Result<Self, InvalidObjectKey> {
+        Self::new(&key)
+    }
+}
+
+impl From<StoredObjectKey> for String {
+    fn from(key: StoredObjectKey) -> Self {
+        key.as_str().to_owned()
+    }
+}
 
 impl StoredObjectKey {
     /// The longest key, in bytes.
@@ -65,7 +80,7 @@ impl fmt::Debug for StoredObjectKey {
 }
 
 /// Where to connect to.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Host name or address, as clients should use it.
     pub host: String,
@@ -74,7 +89,7 @@ pub struct Endpoint {
 }
 
 /// A run of bytes in an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteSpan {
     /// Position of the first byte.
     pub position: u64,
@@ -83,7 +98,7 @@ pub struct ByteSpan {
 }
 
 /// The first offset written under a leader epoch (KIP-101).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochStart {
     /// The leader epoch.
     pub epoch: LeaderEpoch,
@@ -92,7 +107,7 @@ pub struct EpochStart {
 }
 
 /// Where a partition's newest checkpoint lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointRef {
     /// The object that holds it; it isn't deleted as long as this reference stands.
     pub object: StoredObjectKey,
@@ -103,7 +118,7 @@ pub struct CheckpointRef {
 }
 
 /// All the controller knows of one partition.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionState {
     /// Which partition.
     pub partition: PartitionId,
@@ -135,7 +150,7 @@ impl PartitionState {
 }
 
 /// One entry of a partition's segment map.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentEntry {
     /// The offsets it holds.
     pub range: OffsetRange,
@@ -157,7 +172,7 @@ pub struct SegmentEntry {
 }
 
 /// One partition's slice of a written object, offered for commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentCommit {
     /// Which partition.
     pub partition: PartitionId,
@@ -176,7 +191,7 @@ pub struct SegmentCommit {
 }
 
 /// A written object, offered for commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectCommit {
     /// Its key.
     pub key: StoredObjectKey,
@@ -191,7 +206,7 @@ pub struct ObjectCommit {
 }
 
 /// The broker epoch under which a broker last led partitions, and how far its WAL objects are committed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriterState {
     /// The broker epoch that wrote.
     pub broker_epoch: BrokerEpoch,
@@ -200,7 +215,7 @@ pub struct WriterState {
 }
 
 /// What is known of an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ObjectStatus {
     /// No commit names it: an orphan, or not committed yet.
     Unknown,

@@ -60,8 +60,22 @@ impl fmt::Debug for TopicId {
 }
 
 /// A topic's name: 1 to 249 of `[a-zA-Z0-9._-]`, neither `.` nor `..`, as Apache Kafka has it.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TopicName(Arc<str>);
+
+impl TryFrom<String> for TopicName {
+    type Error = InvalidId;
+    fn try_from(name: String) -> Result<Self, InvalidId> {
+        Self::new(&name)
+    }
+}
+
+impl From<TopicName> for String {
+    fn from(name: TopicName) -> Self {
+        name.as_str().to_owned()
+    }
+}
 
 impl TopicName {
     pub const MAX_LENGTH: usize = 249;

@@ -13,6 +13,7 @@ const LEVELS: &[(&str, u32)] = &[
     ("partition-log", 40),
     ("maintenance", 40),
     ("coordinator", 40),
+    ("cluster", 40),
     ("metadata", 30),
     ("wal", 30),
     ("object-storage", 30),

@@ -83,10 +83,10 @@ fn commit_object(
 }
 
 fn check_form(object: &ObjectCommit) -> Result<(), CommitRefused> {
-    let malformed = |reason| {
+    let malformed = |reason: &'static str| {
         Err(CommitRefused::Malformed {
             object: object.key.clone(),
-            reason,
+            reason: reason.into(),
         })
     };
     let inside = |span: ByteSpan| {

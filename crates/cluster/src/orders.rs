@@ -1,0 +1,243 @@
+//! What a controller tells a broker, and what one broker reads from another, as plain requests and answers.
+//!
+//! Every order names the controller epoch it is given under. A broker refuses those of an epoch below the
+//! highest it has seen, so a controller that was replaced moves nothing. Every order may come twice.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+use tidegate_metadata::{Endpoint, ObjectCommit, PartitionState};
+use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId};
+
+/// Several orders of one kind to one broker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Orders<T> {
+    /// Under which controller.
+    pub controller_epoch: ControllerEpoch,
+    /// The orders; answers come in the same sequence.
+    pub items: Vec<T>,
+}
+
+/// Get ready to lead: follow the present leader's tail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prepare {
+    /// The partition as metadata has it.
+    pub state: PartitionState,
+    /// Who leads it now.
+    pub source: BrokerId,
+    /// Where that broker answers brokers.
+    pub source_endpoint: Endpoint,
+}
+
+/// Admit no more appends, and hand the rest of the tail to who follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    /// Which partition.
+    pub partition: PartitionId,
+    /// The leader epoch that ends.
+    pub leader_epoch: LeaderEpoch,
+    /// Rises with each seal and unseal of this controller; an older one that comes late is refused.
+    pub order: u64,
+}
+
+/// Answer when everything up to the sealed end is held as durably as the topic's mode promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Which partition.
+    pub partition: PartitionId,
+    /// The leader epoch that ends.
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// The move doesn't take place: admit appends again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unseal {
+    /// Which partition.
+    pub partition: PartitionId,
+    /// The leader epoch that goes on.
+    pub leader_epoch: LeaderEpoch,
+    /// Above the order number of the seal it takes back.
+    pub order: u64,
+}
+
+/// Forget what was prepared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Discard {
+    /// Which partition.
+    pub partition: PartitionId,
+}
+
+/// A log that takes no more appends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedLog {
+    /// Which partition.
+    pub partition: PartitionId,
+    /// Its end under the sealed leader epoch. Everything below is durable, nothing will ever be behind it.
+    pub end: Offset,
+}
+
+/// What became of seal orders.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealAnswer {
+    /// In the sequence of the orders.
+    pub results: Vec<Result<SealedLog, OrderRefused>>,
+    /// The broker's WAL objects that no commit covers yet, in the order of their numbers; they hold the sealed
+    /// ends of `object` partitions, so they are committed together with the move.
+    pub objects: Vec<ObjectCommit>,
+    /// Under which registration they were written.
+    pub broker_epoch: BrokerEpoch,
+}
+
+/// A log whose sealed end is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldLog {
+    /// Which partition.
+    pub partition: PartitionId,
+    /// The sealed end.
+    pub end: Offset,
+}
+
+/// Why one order wasn't carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum OrderRefused {
+    /// A newer controller has given orders.
+    #[error("controller epoch {seen} has given orders since")]
+    StaleController {
+        /// Its epoch.
+        seen: ControllerEpoch,
+    },
+    /// The broker doesn't lead the partition under that leader epoch.
+    #[error("the broker doesn't lead the partition under this leader epoch")]
+    NotLeader,
+    /// Not possible now; ask again soon.
+    #[error("not possible at present: {cause}")]
+    NotYet {
+        /// Why.
+        cause: String,
+    },
+    /// A later order for the same partition came before this one.
+    #[error("order {newest} came before")]
+    Superseded {
+        /// The newest order number.
+        newest: u64,
+    },
+    /// Nothing was prepared.
+    #[error("the partition isn't prepared here")]
+    NotPrepared,
+    /// The attempt failed.
+    #[error("{cause}")]
+    Failed {
+        /// Why.
+        cause: String,
+    },
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum OrderError {
+    /// The broker can't be reached; the order may have been carried out.
+    #[error("the broker can't be reached: {0}")]
+    Unreachable(String),
+    /// No answer in time; the order may have been carried out.
+    #[error("the broker didn't answer in time")]
+    TimedOut,
+    /// The broker's version doesn't know this order.
+    #[error("the broker's version doesn't know this: {0}")]
+    Unknown(String),
+}
+
+/// What a controller may tell a broker. The broker implements it over its logs; the gRPC client and server
+/// carry it between processes.
+#[async_trait]
+pub trait BrokerOrders: Send + Sync {
+    /// Answers per partition when it has caught up with its source, which still serves.
+    async fn prepare(
+        &self,
+        orders: Orders<Prepare>,
+    ) -> Result<Vec<Result<(), OrderRefused>>, OrderError>;
+
+    /// Answers when all that was admitted is durable.
+    async fn seal(&self, orders: Orders<Seal>) -> Result<SealAnswer, OrderError>;
+
+    /// Answers when the sealed ends are held.
+    async fn hold(
+        &self,
+        orders: Orders<Hold>,
+    ) -> Result<Vec<Result<HeldLog, OrderRefused>>, OrderError>;
+
+    /// Takes seals back.
+    async fn unseal(&self, orders: Orders<Unseal>) -> Result<(), OrderError>;
+
+    /// Forgets preparations.
+    async fn discard(&self, orders: Orders<Discard>) -> Result<(), OrderError>;
+}
+
+/// Asks a leader for the tail of its log, from what is uploaded on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowRequest {
+    /// Which partition.
+    pub partition: PartitionId,
+    /// The leader epoch under which the source leads.
+    pub leader_epoch: LeaderEpoch,
+}
+
+/// One step of a followed tail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FollowItem {
+    /// The first: where the copy begins. Everything below is in object storage.
+    Start {
+        /// The leader's uploaded end.
+        from: Offset,
+    },
+    /// Whole batches, each starting where the one before ended, all durable at the source.
+    Batches {
+        /// Under which leader epoch they were appended.
+        leader_epoch: LeaderEpoch,
+        /// Their bytes as stored.
+        bytes: Bytes,
+        /// The source's high watermark when it sent them: tells how far behind the copy is.
+        high_watermark: Offset,
+    },
+    /// The source is sealed; nothing follows.
+    Sealed {
+        /// The sealed end.
+        end: Offset,
+        /// The state of the log as of `end`, as in an object's checkpoint.
+        checkpoint: Bytes,
+        /// The state of the coordinator that lives in the partition, if it could be given.
+        coordinator: Option<Bytes>,
+    },
+}
+
+/// Why a tail can't be followed (any more).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum FollowError {
+    /// The source doesn't lead the partition under that leader epoch.
+    #[error("the source doesn't lead the partition under this leader epoch")]
+    NotLeader,
+    /// The connection broke, or the source stopped.
+    #[error("the source can't be reached: {0}")]
+    Unreachable(String),
+    /// The source can't read its own tail.
+    #[error("the source failed: {0}")]
+    Failed(String),
+}
+
+/// A followed tail.
+pub type Tail = BoxStream<'static, Result<FollowItem, FollowError>>;
+
+/// What a broker reads from another one.
+#[async_trait]
+pub trait TailSource: Send + Sync {
+    /// Follows a partition's tail until it is sealed, or the leader stops leading.
+    async fn follow(&self, request: FollowRequest) -> Result<Tail, FollowError>;
+}
+
+/// Reaches other brokers, and this one without a detour.
+pub trait Peers: Send + Sync {
+    /// Gives orders to a broker.
+    fn orders(&self, broker: BrokerId, endpoint: &Endpoint) -> std::sync::Arc<dyn BrokerOrders>;
+    /// Reads tails from a broker.
+    fn tails(&self, broker: BrokerId, endpoint: &Endpoint) -> std::sync::Arc<dyn TailSource>;
+}
