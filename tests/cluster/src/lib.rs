@@ -3,12 +3,14 @@
 //!
 //! The checker is plain code over a history, with tests of its own: each way to lose a record is shown to be noticed.
 
+mod group;
 mod history;
 mod mark;
 mod readers;
 mod stored;
 mod writers;
 
+pub use group::GroupMember;
 pub use history::{Acknowledged, History, Seen, Violation};
 pub use mark::Mark;
 pub use readers::Readers;

@@ -92,7 +92,9 @@ impl Broker {
         arguments.extend(["--kafka-advertise".into(), address(self.kafka_port)]);
         arguments.extend(["--admin-listen".into(), address(self.admin_port)]);
         arguments.extend(["--internal-listen".into(), address(self.internal_port)]);
-        arguments.extend(["--broker-id".into(), "1".into()]);
+        if let Some(id) = self.options.broker_id {
+            arguments.extend(["--broker-id".into(), id.to_string()]);
+        }
         arguments.extend(["--durability".into(), self.options.durability.flag().into()]);
         for (setting, value) in &self.options.settings {
             let (name, text) = setting.tidegate_variable(value);
@@ -191,6 +193,23 @@ impl Broker {
     /// host:port for Kafka clients.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.kafka_port)
+    }
+
+    /// host:port of the admin API.
+    pub fn admin_address(&self) -> String {
+        format!("127.0.0.1:{}", self.admin_port)
+    }
+
+    /// The number it was started with.
+    pub fn id(&self) -> Option<u32> {
+        self.options.broker_id
+    }
+
+    /// Whether its process runs (or is paused).
+    pub fn is_running(&mut self) -> bool {
+        self.process
+            .as_mut()
+            .is_some_and(|process| process.exit_status().is_none())
     }
 
     /// The product under test.

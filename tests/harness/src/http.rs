@@ -1,4 +1,4 @@
-//! The smallest HTTP client that can read a health page.
+//! The smallest HTTP client that can use the admin API.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,21 @@ pub struct HttpResponse {
 
 /// `GET path` from `address` (host:port), with a time limit of five seconds.
 pub fn http_get(address: &str, path: &str) -> Result<HttpResponse> {
-    let limit = Duration::from_secs(5);
+    exchange(address, "GET", path, "", Duration::from_secs(5))
+}
+
+/// `POST path` with a JSON body.
+pub fn http_post(address: &str, path: &str, json: &str, limit: Duration) -> Result<HttpResponse> {
+    exchange(address, "POST", path, json, limit)
+}
+
+fn exchange(
+    address: &str,
+    method: &str,
+    path: &str,
+    body: &str,
+    limit: Duration,
+) -> Result<HttpResponse> {
     let socket: SocketAddr = address
         .parse()
         .with_context(|| format!("{address} isn't an address"))?;
@@ -27,8 +41,16 @@ pub fn http_get(address: &str, path: &str) -> Result<HttpResponse> {
     // HTTP/1.0 spares us chunked bodies.
     write!(
         stream,
-        "GET {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.0\r\nHost: {address}\r\nConnection: close\r\n"
     )?;
+    if !body.is_empty() {
+        write!(
+            stream,
+            "Content-Type: application/json\r\nContent-Length: {}\r\n",
+            body.len()
+        )?;
+    }
+    write!(stream, "\r\n{body}")?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer)?;
     let text = String::from_utf8_lossy(&answer);

@@ -11,6 +11,7 @@
 
 mod batch;
 mod broker;
+mod cluster;
 mod fault_proxy;
 mod http;
 mod kafka;
@@ -24,8 +25,9 @@ mod wire;
 
 pub use batch::{DecodedBatch, DecodedRecord, TestBatch, TestCodec, TestRecord, decode_batches};
 pub use broker::Broker;
+pub use cluster::Cluster;
 pub use fault_proxy::{Action, FaultProxy, LoggedRequest, Operation, RuleId, S3Request};
-pub use http::{HttpResponse, http_get};
+pub use http::{HttpResponse, http_get, http_post};
 pub use options::{BrokerOptions, Durability, Setting, Store, Target};
 pub use ports::free_port;
 pub use process::Process;

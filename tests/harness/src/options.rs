@@ -123,6 +123,7 @@ pub struct BrokerOptions {
     pub(crate) durability: Durability,
     pub(crate) store: Store,
     pub(crate) data_dir: Option<PathBuf>,
+    pub(crate) broker_id: Option<u32>,
     pub(crate) settings: Vec<(Setting, String)>,
 }
 
@@ -133,6 +134,7 @@ impl Default for BrokerOptions {
             durability: Durability::Local,
             store: Store::Folder,
             data_dir: None,
+            broker_id: Some(1),
             settings: vec![(Setting::GroupInitialRebalanceDelayMs, "0".into())],
         }
     }
@@ -154,6 +156,12 @@ impl BrokerOptions {
     /// A data dir of the test's choice (a small file system, say).
     pub fn data_dir(mut self, data_dir: &Path) -> Self {
         self.data_dir = Some(data_dir.to_owned());
+        self
+    }
+
+    /// The broker's number; `None` lets the cluster assign one.
+    pub fn broker_id(mut self, id: Option<u32>) -> Self {
+        self.broker_id = id;
         self
     }
 
