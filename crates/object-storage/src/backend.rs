@@ -15,6 +15,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::prefix::PrefixStore;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
+use rustix::fs::{Access, access};
 use tidegate_runtime::SharedClock;
 
 use crate::http::WatchingConnector;
@@ -74,8 +75,16 @@ impl BackendTraits {
     };
 }
 
-impl Backend {
-    pub(crate) fn open(
+/// A store whose description is right. Nothing was made yet, and nothing asked.
+#[derive(Debug)]
+pub(crate) enum Planned {
+    /// A folder, which may have to be made.
+    Folder(PathBuf),
+    Client(Backend),
+}
+
+impl Planned {
+    pub(crate) fn new(
         url: &StoreUrl,
         options: &StoreOptions,
         clock: &SharedClock,
@@ -91,7 +100,10 @@ impl Backend {
             detail: error.to_string(),
         };
         let (store, traits) = match url {
-            StoreUrl::Folder(folder) => open_folder(folder, url)?,
+            StoreUrl::Folder(folder) => {
+                check_folder(folder).map_err(folder_error(folder))?;
+                return Ok(Self::Folder(folder.clone()));
+            }
             StoreUrl::Memory => (
                 Arc::new(InMemory::new()) as Arc<dyn ObjectStore>,
                 BackendTraits::IN_PROCESS,
@@ -134,11 +146,30 @@ impl Backend {
                 (prefixed(store, &bucket.prefix), traits)
             }
         };
-        Ok(Self {
+        Ok(Self::Client(Backend {
             store,
             traits,
             bucket: url.bucket(),
-        })
+        }))
+    }
+
+    /// Whether it is known without asking that nothing is stored there.
+    pub(crate) fn is_empty(&self, url: &StoreUrl) -> bool {
+        match self {
+            Self::Folder(folder) => match std::fs::read_dir(folder) {
+                Ok(mut entries) => entries.next().is_none(),
+                // What can't be read may hold anything.
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            },
+            Self::Client(_) => *url == StoreUrl::Memory,
+        }
+    }
+
+    pub(crate) fn open(self, url: &StoreUrl) -> Result<Backend, OpenError> {
+        match self {
+            Self::Folder(folder) => open_folder(&folder, url),
+            Self::Client(backend) => Ok(backend),
+        }
     }
 }
 
@@ -212,14 +243,26 @@ fn prefixed(store: impl ObjectStore, prefix: &str) -> Arc<dyn ObjectStore> {
     }
 }
 
-fn open_folder(
-    folder: &Path,
-    url: &StoreUrl,
-) -> Result<(Arc<dyn ObjectStore>, BackendTraits), OpenError> {
-    create_folder(folder).map_err(|source| OpenError::Folder {
-        folder: folder.to_owned(),
-        source,
-    })?;
+fn folder_error(folder: &Path) -> impl FnOnce(io::Error) -> OpenError {
+    let folder = folder.to_owned();
+    |source| OpenError::Folder { folder, source }
+}
+
+/// Whether the folder is there or can be made, without making it.
+fn check_folder(folder: &Path) -> io::Result<()> {
+    let folder = std::path::absolute(folder)?;
+    let existing = folder.ancestors().find(|ancestor| ancestor.exists());
+    match existing {
+        Some(existing) if !existing.is_dir() => Err(io::ErrorKind::NotADirectory.into()),
+        Some(existing) if existing != folder => {
+            Ok(access(existing, Access::WRITE_OK | Access::EXEC_OK)?)
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn open_folder(folder: &Path, url: &StoreUrl) -> Result<Backend, OpenError> {
+    create_folder(folder).map_err(folder_error(folder))?;
     let store = LocalFileSystem::new_with_prefix(folder)
         .map_err(|error| OpenError::Settings {
             url: url.to_string(),
@@ -232,7 +275,11 @@ fn open_folder(
         folder: Some(root),
         ..BackendTraits::IN_PROCESS
     };
-    Ok((Arc::new(store), traits))
+    Ok(Backend {
+        store: Arc::new(store),
+        traits,
+        bucket: url.bucket(),
+    })
 }
 
 /// Creates the folder and makes its name durable, up to the first folder that was there before.

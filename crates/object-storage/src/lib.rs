@@ -44,5 +44,5 @@ pub use fault::{FaultKind, StoreFault};
 pub use health::StoreHealth;
 pub use key::{InvalidKey, ObjectKey};
 pub use options::{RequestClass, StoreOptions, TimeLimits};
-pub use storage::{ListedObject, ObjectStorage, PutOutcome, StoreSeams};
+pub use storage::{ListedObject, ObjectStorage, PutOutcome, StorePlan, StoreSeams};
 pub use url::{BucketUrl, InvalidStoreUrl, StoreUrl};

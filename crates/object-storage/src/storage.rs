@@ -17,7 +17,7 @@ use tidegate_types::TimestampMs;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::backend::{Backend, BackendTraits, OpenError};
+use crate::backend::{Backend, BackendTraits, OpenError, Planned};
 use crate::error::{FailedRequest, Operation, StoreError};
 use crate::fault::{FaultKind, StoreFault, WrongLength};
 use crate::gate::{AttemptFailed, Backoff, Gate, timed_out};
@@ -55,6 +55,57 @@ pub struct ListedObject {
     pub last_modified: TimestampMs,
 }
 
+/// A store that can be opened, as far as can be told without writing: its URL and the environment describe one, and
+/// a local folder is there or can be made.
+pub struct StorePlan {
+    planned: Planned,
+    url: StoreUrl,
+    options: StoreOptions,
+    seams: StoreSeams,
+    metrics: Arc<Metrics>,
+}
+
+impl StorePlan {
+    /// # Errors
+    /// If the URL and the environment don't describe a store, or a local folder can't be created.
+    pub fn new(
+        url: &StoreUrl,
+        options: StoreOptions,
+        seams: &StoreSeams,
+        registry: &mut Registry,
+    ) -> Result<Self, OpenError> {
+        let metrics = Arc::new(Metrics::new(registry));
+        let planned = Planned::new(url, &options, &seams.clock, &metrics)?;
+        Ok(Self {
+            planned,
+            url: url.clone(),
+            options,
+            seams: seams.clone(),
+            metrics,
+        })
+    }
+
+    /// Whether it is known without asking that nothing is stored there: a folder that is empty or yet to be made,
+    /// or memory. A store behind a network may be empty all the same.
+    pub fn is_empty(&self) -> bool {
+        self.planned.is_empty(&self.url)
+    }
+
+    /// Opens the store, see [`ObjectStorage::open`]. A local folder is made.
+    ///
+    /// # Errors
+    /// If the folder can't be made after all.
+    pub fn open(self) -> Result<ObjectStorage, OpenError> {
+        let backend = self.planned.open(&self.url)?;
+        Ok(ObjectStorage::start(
+            backend,
+            self.options,
+            &self.seams,
+            self.metrics,
+        ))
+    }
+}
+
 /// A cheap handle on a cluster's store; clones share connections, limits, metrics and health.
 ///
 /// Each call retries, within its class's time, whatever a retry may cure. It returns early with what
@@ -78,9 +129,7 @@ impl ObjectStorage {
         seams: &StoreSeams,
         registry: &mut Registry,
     ) -> Result<Self, OpenError> {
-        let metrics = Arc::new(Metrics::new(registry));
-        let backend = Backend::open(url, &options, &seams.clock, &metrics)?;
-        Ok(Self::start(backend, options, seams, metrics))
+        StorePlan::new(url, options, seams, registry)?.open()
     }
 
     /// Over any store: for tests and simulation.

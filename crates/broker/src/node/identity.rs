@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use tidegate_metadata::WalIdentity;
+use tidegate_object_storage::StoreUrl;
 use tidegate_record_batch::crc32c;
 use tidegate_types::BrokerId;
 
@@ -60,6 +61,15 @@ pub enum IdentityError {
         dir: PathBuf,
         found: String,
         wanted: String,
+    },
+    #[error(
+        "data folder {} belongs to cluster {found}, and store {store} is empty: use that cluster's --store, or another --data-dir",
+        dir.display()
+    )]
+    EmptyStore {
+        dir: PathBuf,
+        found: String,
+        store: String,
     },
 }
 
@@ -148,6 +158,18 @@ impl Identity {
                 wanted,
             }),
             _ => Ok(()),
+        }
+    }
+
+    /// Checks that the folder may go with a store in which there is no cluster yet.
+    pub fn check_empty_store(&self, dir: &Path, store: &StoreUrl) -> Result<(), IdentityError> {
+        match &self.cluster {
+            Some(found) => Err(IdentityError::EmptyStore {
+                dir: dir.to_owned(),
+                found: found.clone(),
+                store: store.to_string(),
+            }),
+            None => Ok(()),
         }
     }
 

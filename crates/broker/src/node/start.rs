@@ -8,12 +8,13 @@ use std::{fs, io};
 use prometheus_client::registry::Registry;
 use socket2::{Domain, Protocol, Socket, Type};
 use tidegate_metadata::{ControllerMetrics, Endpoint};
-use tidegate_object_storage::{ObjectStorage, OpenError as StoreOpenError, StoreSeams};
+use tidegate_object_storage::{OpenError as StoreOpenError, StorePlan, StoreSeams};
 use tidegate_partition_log::{ReadMetrics, UploadMetrics};
 use tidegate_runtime::{OnExit, Random, RealDisk, SystemClock, Tasks};
 use tidegate_types::BrokerId;
 use tidegate_wal::local::{
-    LocalWal, LocalWalMetrics, LocalWalOptions, LocalWalSeams, OpenError as WalOpenError, Workers,
+    LocalWal, LocalWalMetrics, LocalWalOptions, LocalWalSeams, OpenError as WalOpenError, WalDir,
+    Workers,
 };
 use tidegate_wal::object::ObjectWalMetrics;
 use tokio::sync::watch;
@@ -54,8 +55,13 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error("can't create data folder {}", path.display())]
     DataDir { path: PathBuf, source: io::Error },
-    #[error("can't listen for Kafka clients on {}: use another --kafka-listen, or stop what holds the port", .0.address)]
-    Kafka(#[source] ListenError),
+    #[error(
+        "can't listen for Kafka clients on {address}: use another --kafka-listen, or stop what holds the port"
+    )]
+    Kafka {
+        address: SocketAddr,
+        source: io::Error,
+    },
     #[error(
         "can't take {address} for other brokers: use another --internal-listen, or stop what holds the port"
     )]
@@ -122,7 +128,8 @@ impl Node {
         if let Some(identity) = &found {
             identity.check_broker(&settings.data_dir, settings.broker_id)?;
         }
-        let listener = Listener::bind(settings.kafka_listen).map_err(StartError::Kafka)?;
+        let listener = Listener::bind(settings.kafka_listen)
+            .map_err(|ListenError { address, source }| StartError::Kafka { address, source })?;
         let advertised = advertised(&settings, listener.address())?;
         let internal_port = reserve(settings.internal_listen)?;
         let metrics = register_metrics(registry);
@@ -133,21 +140,30 @@ impl Node {
             random: random.clone(),
             tasks: tasks.clone(),
         };
-        let storage = ObjectStorage::open(
+        let store = StorePlan::new(
             &settings.store,
             settings.store_options.clone(),
             &seams,
             registry,
         )?;
+        let disk = RealDisk::shared();
+        // The first that is written. Whoever holds the data folder isn't disturbed, and nothing is made for him.
         create_dir(&settings.data_dir)?;
+        let wal_dir = WalDir::take(&settings.data_dir.join("wal"), &*disk)?;
+        if store.is_empty()
+            && let Some(identity) = &found
+        {
+            identity.check_empty_store(&settings.data_dir, &settings.store)?;
+        }
+        let storage = store.open()?;
         let wal_seams = LocalWalSeams {
-            disk: RealDisk::shared(),
+            disk,
             clock: clock.clone(),
             random: random.clone(),
             tasks: tasks.clone(),
             metrics: wal_metrics,
         };
-        let (local_wal, logs, recovered) = open_wal(&settings, wal_seams).await?;
+        let (local_wal, logs, recovered) = open_wal(wal_dir, &settings, wal_seams).await?;
         let identity = match found {
             Some(identity) => identity,
             None => new_identity(&settings)?,
@@ -276,10 +292,10 @@ fn reserve(address: SocketAddr) -> Result<Socket, StartError> {
 }
 
 async fn open_wal(
+    dir: WalDir,
     settings: &NodeSettings,
     seams: LocalWalSeams,
 ) -> Result<(LocalWal, RecoveredLogs, (u64, u64)), StartError> {
-    let dir = settings.data_dir.join("wal");
     let options = LocalWalOptions {
         file_bytes: settings.wal.file_bytes,
         capacity_bytes: settings.wal.capacity_bytes,
@@ -288,7 +304,7 @@ async fn open_wal(
     };
     let opened = tokio::task::spawn_blocking(move || {
         let mut logs = RecoveredLogs::default();
-        let opened = LocalWal::open(&dir, &options, seams, &mut |entry| logs.add(&entry));
+        let opened = LocalWal::open_in(dir, &options, seams, &mut |entry| logs.add(&entry));
         opened.map(|(wal, recovered)| (wal, logs, (recovered.entries, recovered.batch_bytes)))
     });
     Ok(opened.await.map_err(|_| StartError::Interrupted)??)

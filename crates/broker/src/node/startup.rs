@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use futures::StreamExt;
 use tidegate_metadata::api::{
     LeadershipTaken, RegisterBroker, Registered, TakeLeadership, TakeLeadershipError,
 };
@@ -48,6 +49,8 @@ use crate::producer_ids::ProducerIds;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
+/// The folder of the metadata, relative to the store's prefix.
+const METADATA: &str = "meta";
 /// `max.incremental.fetch.session.cache.slots` and the partitions in all of them.
 const SESSIONS: SessionLimits = SessionLimits {
     sessions: 1000,
@@ -111,6 +114,7 @@ impl Startup {
 
     async fn become_broker(mut self, listener: Listener) -> Result<(), Fatal> {
         self.watch_store();
+        self.find_cluster().await?;
         let controller = self.open_metadata().await?;
         let cluster_id = controller.image().borrow().cluster_id().to_owned();
         self.identity
@@ -125,8 +129,14 @@ impl Startup {
         self.step("opening partitions");
         let parts = self.build(&controller, registered.broker_epoch)?;
         self.open_logs(&controller, &parts, taken).await;
-        self.serve(controller, parts, registered.broker_epoch, listener)
-            .await
+        self.serve(
+            controller,
+            cluster_id,
+            parts,
+            registered.broker_epoch,
+            listener,
+        )
+        .await
     }
 
     fn step(&self, step: &'static str) {
@@ -156,20 +166,49 @@ impl Startup {
                     *shown = now;
                     changed
                 });
-                // Cancel-safe: both states are read again in the next round.
+                // Cancel-safe: both states are read again in the next round. A start that fails drops the store
+                // before it says why, so the end of `health` isn't the end of this.
                 tokio::select! {
                     () = token.cancelled() => return,
-                    changed = health.changed() => if changed.is_err() { return },
+                    Ok(()) = health.changed() => {}
                     changed = stage.changed() => if changed.is_err() { return },
                 }
             }
         });
     }
 
+    /// Makes sure that a folder which belongs to a cluster finds one: opening the metadata would create a new one
+    /// in an empty store, which is refused too late then.
+    async fn find_cluster(&self) -> Result<(), Fatal> {
+        if self.identity.cluster.is_none() {
+            return Ok(());
+        }
+        let storage = self.storage.with_class(RequestClass::Read);
+        let mut pause = FIRST_RETRY;
+        loop {
+            match storage.list(METADATA).next().await {
+                Some(Ok(_)) => return Ok(()),
+                None => {
+                    let (dir, store) = (&self.settings.data_dir, &self.settings.store);
+                    return Ok(self.identity.check_empty_store(dir, store)?);
+                }
+                // No answer says nothing about what is stored.
+                Some(Err(error)) => {
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "metadata can't be looked for yet"
+                    );
+                }
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LAST_RETRY);
+        }
+    }
+
     async fn open_metadata(&self) -> Result<ControllerHandle, Fatal> {
         let opener = Arc::new(SlateOpener::new(
             self.storage.raw(),
-            "meta",
+            METADATA,
             SlateOptions::default(),
             self.clock.clone(),
         ));
@@ -441,6 +480,7 @@ impl Startup {
     async fn serve(
         self,
         controller: ControllerHandle,
+        cluster_id: String,
         parts: Parts,
         broker_epoch: BrokerEpoch,
         listener: Listener,
@@ -548,7 +588,7 @@ impl Startup {
             self.settings.network.decode,
         )?);
         self.stage.send_replace(Readiness::Ready);
-        info!(partitions = logs.len(), broker_epoch = %broker_epoch, "ready");
+        info!(%cluster_id, broker_epoch = %broker_epoch, partitions = logs.len(), "ready");
         listener
             .serve(dispatcher, self.settings.network, self.tasks.child("kafka"))
             .await;

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 use tidegate_runtime::Random;
 
 use super::{key, payload, scripted, seams};
-use crate::{ObjectKey, ObjectStorage, PutOutcome, StoreError, StoreOptions};
+use crate::{ObjectKey, ObjectStorage, PutOutcome, StoreError, StoreOptions, StorePlan};
 
 fn open(url: &str) -> ObjectStorage {
     let url = url.parse().unwrap();
@@ -177,6 +177,25 @@ async fn the_raw_store_sees_the_same_objects_under_the_same_names() {
         raw.delete(&meta).await.unwrap();
         assert_eq!(list(&storage, "meta").await, Vec::<String>::new(), "{name}");
     }
+}
+
+#[tokio::test]
+async fn planning_a_store_makes_nothing_and_knows_whether_its_folder_is_empty() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("deep/store");
+    let url = folder.to_str().unwrap().parse().unwrap();
+    let plan = || {
+        let mut registry = Registry::default();
+        StorePlan::new(&url, StoreOptions::default(), &seams(), &mut registry).unwrap()
+    };
+    let first = plan();
+    assert!(first.is_empty());
+    assert!(!dir.path().join("deep").exists());
+    let store = first.open().unwrap();
+    assert!(plan().is_empty());
+    let key = ObjectKey::new("one").unwrap();
+    store.put_create(&key, vec!["1".into()]).await.unwrap();
+    assert!(!plan().is_empty());
 }
 
 #[test]

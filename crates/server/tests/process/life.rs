@@ -44,7 +44,17 @@ fn the_start_line_says_what_is_served_and_where() {
         assert!(line.contains(expected), "{expected:?} isn't in {line}");
     }
     assert!(!log.contains('\u{1b}'), "colours in a file: {log}");
-    assert!(log.lines().any(|line| line.contains("ready")), "{log}");
+    let identity = std::fs::read_to_string(folder.path().join("tidegate-data/identity")).unwrap();
+    let cluster = identity
+        .lines()
+        .find_map(|line| line.strip_prefix("cluster = "))
+        .unwrap();
+    let ready = format!("cluster_id={cluster}");
+    assert!(
+        log.lines()
+            .any(|line| line.contains(" ready ") && line.contains(&ready)),
+        "{log}"
+    );
 }
 
 #[test]

@@ -38,6 +38,12 @@ fn a_taken_port_is_named_with_its_flag_and_nothing_is_written() {
         let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
         let ended = run(folder.path(), &[], &[&["serve"], &ports[..]].concat());
         assert_refused(&ended, &[&address, flag, "Address already in use"]);
+        assert_eq!(
+            ended.stderr.matches(&address).count(),
+            1,
+            "{}",
+            ended.stderr
+        );
         assert_eq!(contents(folder.path()), [], "{flag}");
     }
 }
@@ -50,6 +56,40 @@ fn a_data_folder_in_use_is_named_and_its_user_goes_on() {
     assert_refused(&ended, &["./tidegate-data", "is in use by another process"]);
     assert_eq!(first.get("/readyz").unwrap().0, 200);
     assert_eq!(first.stop().0, Some(0));
+}
+
+#[test]
+fn for_a_data_folder_in_use_no_store_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Serving::ready(folder.path(), &[], &["--store", "first"]);
+    let ended = serve(folder.path(), &["--store", "second"]);
+    assert_refused(&ended, &["./tidegate-data", "is in use by another process"]);
+    assert!(!folder.path().join("second").exists());
+    assert_eq!(first.stop().0, Some(0));
+}
+
+#[test]
+fn a_clusters_data_folder_makes_no_second_cluster_in_an_empty_store() {
+    let folder = tempfile::tempdir().unwrap();
+    Serving::ready(folder.path(), &[], &["--store", "first"]).stop();
+    std::fs::create_dir(folder.path().join("there")).unwrap();
+    let before = contents(folder.path());
+    for store in ["there", "nowhere", "memory:///"] {
+        let ended = serve(folder.path(), &["--store", store]);
+        let named = format!("store {store} is empty");
+        assert_refused(
+            &ended,
+            &[
+                "data folder ./tidegate-data belongs to cluster ",
+                &named,
+                "--store",
+                "--data-dir",
+            ],
+        );
+        assert!(contents(folder.path()) == before, "something was written");
+    }
+    let again = Serving::ready(folder.path(), &[], &["--store", "first"]);
+    assert_eq!(again.stop().0, Some(0));
 }
 
 #[test]
@@ -107,6 +147,8 @@ fn a_folder_that_cannot_be_made_is_named() {
     assert_refused(&ended, &["file/data"]);
     let ended = serve(folder.path(), &["--store", "file/store"]);
     assert_refused(&ended, &["file/store"]);
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "something was written: {left:?}");
 }
 
 #[test]

@@ -244,6 +244,27 @@ pub struct LocalWal {
     _closer: Arc<Closer>,
 }
 
+/// A directory taken for a local WAL. It is given back when this is dropped, or the WAL opened in it.
+pub struct WalDir {
+    dir: PathBuf,
+    lock: DirLock,
+}
+
+impl WalDir {
+    /// Makes the directory if need be, and takes it for this process.
+    ///
+    /// # Errors
+    /// A directory in use, or the disk's errors.
+    pub fn take(dir: &Path, disk: &dyn Disk) -> Result<Self, OpenError> {
+        disk.create_dir_all(dir).map_err(io_error("create", dir))?;
+        let lock = disk.lock_dir(dir)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            lock,
+        })
+    }
+}
+
 struct Closer(Arc<Inner>);
 
 impl Drop for Closer {
@@ -266,9 +287,24 @@ impl LocalWal {
         on_entry: &mut dyn FnMut(RecoveredEntry),
     ) -> Result<(Self, Recovered), OpenError> {
         options.validate()?;
+        let dir = WalDir::take(dir, &*seams.disk)?;
+        Self::open_in(dir, options, seams, on_entry)
+    }
+
+    /// The same in a directory that was taken before.
+    ///
+    /// # Errors
+    /// As of [`LocalWal::open`].
+    pub fn open_in(
+        dir: WalDir,
+        options: &LocalWalOptions,
+        seams: LocalWalSeams,
+        on_entry: &mut dyn FnMut(RecoveredEntry),
+    ) -> Result<(Self, Recovered), OpenError> {
+        options.validate()?;
+        let WalDir { dir, lock } = dir;
+        let dir = dir.as_path();
         let disk = Arc::clone(&seams.disk);
-        disk.create_dir_all(dir).map_err(io_error("create", dir))?;
-        let lock = disk.lock_dir(dir)?;
         let scan = recovery::scan(&*disk, dir, on_entry)?;
         let recovered = scan.recovered.clone();
         let limits = Limits {

@@ -3,10 +3,11 @@
 //! Of O-ST-03, credentials that expire (b) need a token service and are left to the security issue; skewed clocks (a)
 //! are among the retried faults in `storage.rs`.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use tidegate_harness::{Action, BrokerOptions, Durability, TestBatch, wait_for};
+use tidegate_harness::{Action, BrokerOptions, Durability, Operation, TestBatch, wait_for};
 
 use crate::ops::{create_topic, produce, read_all};
 use crate::storage_lab::{BUCKET, Lab, expect_numbered, produce_numbered};
@@ -94,6 +95,60 @@ async fn a_bucket_that_refuses_is_named_and_waited_for() -> Result<()> {
     let mut client = lab.connect().await?;
     let topic = create_topic(&mut client, "healed", 1, &[]).await?;
     produce_numbered(&mut client, &topic, 10).await
+}
+
+/// A wrong prefix of a bucket looks like an empty store: it must not become a second cluster. A store that gives no
+/// answer isn't empty.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_clusters_data_folder_waits_for_a_faulty_store_and_refuses_an_empty_one() -> Result<()> {
+    if is_kafka() {
+        return Ok(());
+    }
+    let mut lab = Lab::start(Durability::Local)?;
+    let patience = Duration::from_secs(30);
+    let topic = create_topic(&mut lab.connect().await?, "mine", 1, &[]).await?;
+    produce_numbered(&mut lab.connect().await?, &topic, 10).await?;
+
+    lab.broker.stop(patience)?;
+    let denied = lab.proxy.add(Action::DENIED, |request| {
+        request.operation == Operation::List
+    });
+    lab.broker.launch()?;
+    wait_for("a listing", patience, || {
+        (lab.proxy.uses(denied) > 1).then_some(())
+    })?;
+    lab.broker.process()?.check_alive()?;
+    ensure!(!lab.broker.is_ready(), "ready without knowing its store");
+    lab.proxy.remove(denied);
+    lab.broker.wait_ready(patience)?;
+    expect_numbered(&mut lab.connect().await?, &topic, 10).await?;
+
+    lab.broker.stop(patience)?;
+    let before = lab.proxy.requests().len();
+    let empty = Action::HideFromListing(Arc::new(|_| true));
+    let rule = lab
+        .proxy
+        .add(empty, |request| request.operation == Operation::List);
+    lab.broker.launch()?;
+    let status = wait_for("the end of the process", patience, || {
+        lab.broker.process().ok()?.exit_status()
+    })?;
+    assert_eq!(status.code(), Some(1));
+    let log = lab.broker.log();
+    ensure!(
+        log.contains("belongs to cluster") && log.contains("s3://tidegate/cluster is empty"),
+        "{log}"
+    );
+    let requests = lab.proxy.requests();
+    let written = requests[before..]
+        .iter()
+        .find(|logged| logged.request.operation != Operation::List);
+    ensure!(written.is_none(), "more than a look: {written:?}");
+
+    lab.proxy.remove(rule);
+    lab.broker.launch()?;
+    lab.broker.wait_ready(patience)?;
+    expect_numbered(&mut lab.connect().await?, &topic, 10).await
 }
 
 /// O-ST-03 (d).
