@@ -8,4 +8,6 @@
 //! [`orders::BrokerOrders`] and [`orders::TailSource`] over its logs), and what lies in metadata rows (the
 //! metadata crate's state machine decides; this crate drives it).
 
+pub mod admin;
 pub mod orders;
+pub mod session;
