@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
-use tidegate_metadata::{Endpoint, ObjectCommit, PartitionState};
+use tidegate_metadata::{Endpoint, ObjectCommit, PartitionState, WalIdentity};
 use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId};
 
 /// Several orders of one kind to one broker.
@@ -28,6 +28,9 @@ pub struct Prepare {
     pub source: BrokerId,
     /// Where that broker answers brokers.
     pub source_endpoint: Endpoint,
+    /// The number of this attempt to move the partition: see [`Discard::attempt`].
+    #[serde(default)]
+    pub attempt: u64,
 }
 
 /// Admit no more appends, and hand the rest of the tail to who follows.
@@ -37,7 +40,8 @@ pub struct Seal {
     pub partition: PartitionId,
     /// The leader epoch that ends.
     pub leader_epoch: LeaderEpoch,
-    /// Rises with each seal and unseal of this controller; an older one that comes late is refused.
+    /// Rises with each order, over all controllers too (their epoch is its upper half); an older one that comes
+    /// late is refused.
     pub order: u64,
 }
 
@@ -48,6 +52,10 @@ pub struct Hold {
     pub partition: PartitionId,
     /// The leader epoch that ends.
     pub leader_epoch: LeaderEpoch,
+    /// The attempt that prepared it. What another attempt prepared isn't answered for:
+    /// [`OrderRefused::NotPrepared`].
+    #[serde(default)]
+    pub attempt: u64,
 }
 
 /// The move doesn't take place: admit appends again.
@@ -66,6 +74,10 @@ pub struct Unseal {
 pub struct Discard {
     /// Which partition.
     pub partition: PartitionId,
+    /// Attempts and orders are numbered in one rising sequence, over all controllers too. What a later attempt
+    /// prepared stays: this order may come late, when that one is already held, or its holder already leads.
+    #[serde(default)]
+    pub attempt: u64,
 }
 
 /// A log that takes no more appends.
@@ -96,6 +108,12 @@ pub struct HeldLog {
     pub partition: PartitionId,
     /// The sealed end.
     pub end: Offset,
+    /// Under which registration it is held: if the broker starts anew before the move is committed, it isn't.
+    pub broker_epoch: BrokerEpoch,
+    /// The local WAL in which all of it from the uploaded end on is durable; `None`: nothing is held there, all of
+    /// it has to be in the object store.
+    #[serde(default)]
+    pub held_in: Option<WalIdentity>,
 }
 
 /// Why one order wasn't carried out.
