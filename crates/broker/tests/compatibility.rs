@@ -39,19 +39,41 @@ fn listed_versions_are_those_that_the_page_shows() {
 #[test]
 fn topic_configs_are_those_that_the_page_shows() {
     let rows = table("Topic configs");
-    let shown: Vec<(&str, &str, bool)> = rows
+    let shown: Vec<_> = rows
         .iter()
         .map(|row| {
             let default = match row[1] {
                 "empty" => "",
                 written => written.trim_matches('`'),
             };
-            (row[0].trim_matches('`'), default, row[2] == "effective")
+            let name = row[0].trim_matches('`');
+            (name, default, row[2] == "effective", row[3].to_owned())
         })
         .collect();
-    let defined: Vec<(&str, &str, bool)> = TOPIC_CONFIGS
+    let defined: Vec<_> = TOPIC_CONFIGS
         .iter()
-        .map(|config| (config.name, config.default, config.effective))
+        .map(|config| {
+            let meaning = meaning(config.doc);
+            (config.name, config.default, config.effective, meaning)
+        })
         .collect();
     assert_eq!(shown, defined);
+}
+
+/// What the page says of a config: its state has a column of its own.
+fn meaning(doc: &str) -> String {
+    match doc.strip_prefix("Kept for tools: ") {
+        Some(why) => why[..1].to_uppercase() + &why[1..],
+        None => doc.to_owned(),
+    }
+}
+
+#[test]
+fn only_what_has_an_effect_is_described_as_if_it_had_one() {
+    for config in TOPIC_CONFIGS {
+        let idle = ["Kept for tools: ", "No effect until "]
+            .iter()
+            .any(|words| config.doc.starts_with(words));
+        assert_eq!(config.effective, !idle, "{}: {}", config.name, config.doc);
+    }
 }

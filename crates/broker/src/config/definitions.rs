@@ -1,7 +1,7 @@
 //! The topic configs that tools set and read, with Apache Kafka's names, types and defaults.
 //!
-//! Those that have no effect on a single-copy log in object storage are accepted, kept and shown, because tools
-//! set them and compare what they read back; `effective` says which do something.
+//! Those that have no effect, on a single-copy log in object storage or until what they steer is built, are accepted,
+//! kept and shown, because tools set them and compare what they read back; `effective` says which do something.
 
 /// How a value is written, by Kafka's type codes in DescribeConfigs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         ConfigRange::OneOf(&["delete", "compact"]),
         Some("log.cleanup.policy"),
         true,
-        "Whether old segments are deleted, compacted by key, or both.",
+        "Whether old segments are deleted, compacted by key, or both. Compaction isn't built: `compact` only makes keys required, and keeps retention and DeleteRecords off unless `delete` is named too.",
     ),
     config(
         "compression.gzip.level",
@@ -123,8 +123,8 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "86400000",
         ConfigRange::AtLeast(0),
         Some("log.cleaner.delete.retention.ms"),
-        true,
-        "How long tombstones of compacted topics are kept, in milliseconds.",
+        false,
+        "No effect until compaction is built: how long tombstones of compacted topics are kept, in milliseconds.",
     ),
     config(
         "file.delete.delay.ms",
@@ -204,8 +204,8 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "9223372036854775807",
         ConfigRange::AtLeast(1),
         Some("log.cleaner.max.compaction.lag.ms"),
-        true,
-        "The longest a record may stay uncompacted, in milliseconds.",
+        false,
+        "No effect until compaction is built: the longest a record may stay uncompacted, in milliseconds.",
     ),
     config(
         "max.message.bytes",
@@ -249,8 +249,8 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "0.5",
         ConfigRange::Fraction,
         Some("log.cleaner.min.cleanable.ratio"),
-        true,
-        "The part of a compacted log that must be uncompacted before it is compacted again.",
+        false,
+        "No effect until compaction is built: the part of a compacted log that must be uncompacted before it is compacted again.",
     ),
     config(
         "min.compaction.lag.ms",
@@ -258,8 +258,8 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "0",
         ConfigRange::AtLeast(0),
         Some("log.cleaner.min.compaction.lag.ms"),
-        true,
-        "How long a record stays uncompacted at least, in milliseconds.",
+        false,
+        "No effect until compaction is built: how long a record stays uncompacted at least, in milliseconds.",
     ),
     config(
         "min.insync.replicas",
