@@ -192,6 +192,7 @@ impl From<&ControllerUnavailable> for ErrorCode {
             ControllerUnavailable::StoreUnavailable
             | ControllerUnavailable::Busy
             | ControllerUnavailable::Deposed
+            | ControllerUnavailable::NoController
             | ControllerUnavailable::Closed => Self::NotController,
             ControllerUnavailable::OutcomeUnknown => Self::RequestTimedOut,
         }

@@ -69,8 +69,11 @@ pub struct BrokerImage {
     pub internal: Option<Endpoint>,
     /// Its rack or zone (KIP-392, KIP-881).
     pub rack: Option<String>,
-    /// It has a session with this controller.
+    /// It has a session with this controller, or is presumed to have one still.
     pub alive: bool,
+    /// It gives its partitions away and gets none.
+    #[serde(default)]
+    pub draining: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -139,7 +139,8 @@ impl ObjectCommitter {
                 continue;
             };
             match outcome {
-                SegmentOutcome::Committed { committed_end } => log.uploaded(committed_end),
+                SegmentOutcome::Committed { committed_end }
+                | SegmentOutcome::Overtaken { committed_end } => log.uploaded(committed_end),
                 SegmentOutcome::TopicDeleted => log.close(),
                 SegmentOutcome::Superseded { sealed_end } => {
                     warn!(partition = %partition, sealed_end = %sealed_end, "another broker has sealed this partition");

@@ -339,6 +339,8 @@ impl Uploader {
                     log.stored(segment_of(&object, info, self.clock.wall()));
                     log.uploaded(committed_end);
                 }
+                // Cut anew from the committed end on.
+                SegmentOutcome::Overtaken { committed_end } => log.uploaded(committed_end),
                 SegmentOutcome::TopicDeleted => log.close(),
                 SegmentOutcome::Superseded { sealed_end } => {
                     warn!(partition = %log.id(), sealed_end = %sealed_end, "another broker has sealed this partition");
@@ -443,6 +445,7 @@ pub(crate) async fn commit_until_answered(
                 | ControllerUnavailable::OutcomeUnknown
                 | ControllerUnavailable::Busy
                 | ControllerUnavailable::Deposed
+                | ControllerUnavailable::NoController
                 | ControllerUnavailable::Closed => {
                     warn!(
                         error = &cause as &dyn std::error::Error,

@@ -257,11 +257,12 @@ impl Startup {
 
     async fn register(&self, controller: &ControllerHandle) -> Registered {
         let request = RegisterBroker {
-            broker: self.identity.broker,
+            broker: Some(self.identity.broker),
             incarnation: Uuid::new_v4(),
             kafka: self.advertised.clone(),
             internal: None,
             rack: self.settings.rack.clone(),
+            wal: Some(self.identity.wal),
         };
         retried(
             "register",

@@ -74,7 +74,7 @@ impl ControllerTask {
         let identity = Identity {
             instance: random_ids(),
             opened_before: false,
-            alive: BTreeSet::new(),
+            alive: None,
             new_cluster: random_ids(),
             now: clock.wall(),
         };
@@ -360,7 +360,7 @@ impl ControllerTask {
             let identity = Identity {
                 instance: self.instance,
                 opened_before: true,
-                alive: self.alive.clone(),
+                alive: Some(self.alive.clone()),
                 new_cluster: (self.random_ids)(),
                 now: self.clock.wall(),
             };

@@ -12,16 +12,21 @@ use uuid::Uuid;
 
 use crate::api::{
     AdvanceLogStart, AdvanceLogStartError, AllocateProducerIds, AllocateProducerIdsError,
-    AlterConfigs, CommitObjects, CommitObjectsError, ControllerApi, ControllerUnavailable,
-    CreatePartitions, CreatePartitionsError, CreateTopicError, CreateTopics, CreatedTopic,
-    DeletableObject, DeletableQuery, DeleteTopics, LeadershipTaken, ObjectOutcome, ProducerIdBlock,
-    RegisterBroker, RegisterBrokerError, Registered, SegmentPage, SegmentQuery, TakeLeadership,
-    TakeLeadershipError, UnknownTopic,
+    AlterConfigs, BrokerChangeError, BrokerView, CancelTargets, CommitMoves, CommitObjects,
+    CommitObjectsError, ControllerApi, ControllerUnavailable, CreatePartitions,
+    CreatePartitionsError, CreateTopicError, CreateTopics, CreatedTopic, DeletableObject,
+    DeletableQuery, DeleteTopics, FailOver, FailOverError, FailedOver, LeadershipTaken,
+    LedPartition, MovesCommitted, ObjectOutcome, PendingMove, ProducerIdBlock, RegisterBroker,
+    RegisterBrokerError, Registered, SegmentPage, SegmentQuery, SetAlive, SetDraining,
+    SetPlacements, SetTargets, TakeLeadership, TakeLeadershipError, UnknownTopic, UnregisterBroker,
+    UnregisterBrokerError, Wish, WishRefused,
 };
 use crate::image::{ClusterImage, Configs};
 use crate::model::{ObjectStatus, PartitionState, StoredObjectKey};
 use crate::state::cleaning::ForgetObjects;
-use crate::state::queries::{LedBy, ObjectStatuses, PartitionStates};
+use crate::state::queries::{
+    Brokers, LedBy, ObjectStatuses, PartitionStates, PartitionsOf, PendingMoves,
+};
 use crate::state::{Command, Limits};
 use crate::store::{MetadataStore, StoreOpener};
 
@@ -48,6 +53,10 @@ pub type RandomIds = Box<dyn FnMut() -> Uuid + Send>;
 pub struct ControllerOptions {
     /// The broker it runs on.
     pub broker: BrokerId,
+    /// The broker that held the controller's lease before, if that was another process: its lease ran out, so it
+    /// counts as dead. All others that led are presumed alive at the first opening, until somebody says that
+    /// they have no session.
+    pub presumed_dead: Option<BrokerId>,
     /// The durability mode where neither topic nor cluster sets one.
     pub default_durability: DurabilityMode,
     /// What bounds memory and batches.
@@ -68,6 +77,7 @@ impl ControllerOptions {
     pub fn new(broker: BrokerId) -> Self {
         Self {
             broker,
+            presumed_dead: None,
             default_durability: DurabilityMode::Local,
             limits: Limits::default(),
             queue: 1_024,
@@ -141,6 +151,114 @@ impl ControllerHandle {
     /// The cluster's picture. A change is in it before its request is answered.
     pub fn image(&self) -> watch::Receiver<Arc<ClusterImage>> {
         self.image.clone()
+    }
+
+    /// Wants partitions to be led by others. One answer per move, in the order of the request.
+    ///
+    /// # Errors
+    /// No answer from the controller.
+    pub async fn set_targets(
+        &self,
+        request: SetTargets,
+    ) -> Result<Vec<Result<Wish, WishRefused>>, ControllerUnavailable> {
+        self.submit(request).await
+    }
+
+    /// Withdraws wishes: whether there was such a one, in the order of the request.
+    ///
+    /// # Errors
+    /// No answer from the controller.
+    pub async fn cancel_targets(
+        &self,
+        request: CancelTargets,
+    ) -> Result<Vec<bool>, ControllerUnavailable> {
+        self.submit(request).await
+    }
+
+    /// Sets placements. One answer per partition, in the order of the request.
+    ///
+    /// # Errors
+    /// No answer from the controller.
+    pub async fn set_placements(
+        &self,
+        request: SetPlacements,
+    ) -> Result<Vec<Result<Wish, WishRefused>>, ControllerUnavailable> {
+        self.submit(request).await
+    }
+
+    /// The moment of transfer of sealed partitions.
+    ///
+    /// # Errors
+    /// No answer from the controller: whether they were moved isn't known after
+    /// [`ControllerUnavailable::OutcomeUnknown`]; send the same request again.
+    pub async fn commit_moves(
+        &self,
+        request: CommitMoves,
+    ) -> Result<MovesCommitted, ControllerUnavailable> {
+        self.submit(request).await
+    }
+
+    /// Moves on what a dead broker led.
+    ///
+    /// # Errors
+    /// See [`FailOverError`]. A repetition of one that was carried out answers `StaleBrokerEpoch`, if there was
+    /// a writer to retire.
+    pub async fn fail_over(&self, request: FailOver) -> Result<FailedOver, FailOverError> {
+        self.submit(request).await
+    }
+
+    /// Shows whether a broker lives.
+    ///
+    /// # Errors
+    /// See [`BrokerChangeError`].
+    pub async fn set_alive(&self, request: SetAlive) -> Result<(), BrokerChangeError> {
+        self.submit(request).await
+    }
+
+    /// Begins or ends a broker's draining.
+    ///
+    /// # Errors
+    /// See [`BrokerChangeError`].
+    pub async fn set_draining(&self, request: SetDraining) -> Result<(), BrokerChangeError> {
+        self.submit(request).await
+    }
+
+    /// Forgets a broker.
+    ///
+    /// # Errors
+    /// See [`UnregisterBrokerError`].
+    pub async fn unregister_broker(
+        &self,
+        request: UnregisterBroker,
+    ) -> Result<(), UnregisterBrokerError> {
+        self.submit(request).await
+    }
+
+    /// All wanted moves that aren't carried out yet.
+    ///
+    /// # Errors
+    /// No answer from the controller.
+    pub async fn pending_moves(&self) -> Result<Vec<PendingMove>, ControllerUnavailable> {
+        self.submit(PendingMoves).await
+    }
+
+    /// All registered brokers, in the order of their numbers.
+    ///
+    /// # Errors
+    /// No answer from the controller.
+    pub async fn brokers(&self) -> Result<Vec<BrokerView>, ControllerUnavailable> {
+        self.submit(Brokers).await
+    }
+
+    /// The partitions whose stored row names this broker as leader, whether it is alive or not.
+    ///
+    /// # Errors
+    /// No answer from the controller.
+    pub async fn partitions_of(
+        &self,
+        broker: BrokerId,
+    ) -> Result<Vec<LedPartition>, ControllerUnavailable> {
+        self.submit(PartitionsOf(broker)).await
     }
 
     async fn submit<C>(&self, command: C) -> Result<C::Output, C::Error>

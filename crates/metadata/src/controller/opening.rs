@@ -88,8 +88,8 @@ pub(crate) struct Identity {
     pub(crate) instance: Uuid,
     /// It has been controller before: then nobody else may have been since.
     pub(crate) opened_before: bool,
-    /// The brokers with a session.
-    pub(crate) alive: BTreeSet<BrokerId>,
+    /// The brokers with a session; `None` if nothing is known of sessions.
+    pub(crate) alive: Option<BTreeSet<BrokerId>>,
     /// A cluster id, in case there is none yet.
     pub(crate) new_cluster: Uuid,
     pub(crate) now: TimestampMs,
@@ -143,8 +143,12 @@ async fn load(
     let picture = Picture::new(&cluster.id, options.broker, epoch);
     let mut state = State::new(options.default_durability, options.limits, picture);
     read_state(store, &mut state).await?;
-    for broker in &identity.alive {
-        state.absorb(&Change::Alive(*broker, true))?;
+    let alive = match &identity.alive {
+        Some(alive) => alive.clone(),
+        None => presumed_alive(&state, options.presumed_dead),
+    };
+    for broker in alive {
+        state.absorb(&Change::Alive(broker, true))?;
     }
     let row = ControllerEpochRow {
         epoch,
@@ -155,6 +159,15 @@ async fn load(
     batch.put(key.clone(), row.seal(&key));
     store.apply(batch).await?;
     Ok(state)
+}
+
+/// Else Metadata would name no leaders until each broker's session is open again.
+fn presumed_alive(state: &State, presumed_dead: Option<BrokerId>) -> BTreeSet<BrokerId> {
+    state
+        .brokers()
+        .filter(|(id, row)| row.leads() && Some(*id) != presumed_dead)
+        .map(|(id, _)| id)
+        .collect()
 }
 
 /// Topics come before deleted topics, and both before partitions, which need to find theirs.

@@ -1,5 +1,7 @@
 //! Changes: how a decision is stored, and how it enters memory.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use bytes::Bytes;
 use tidegate_types::{BrokerId, PartitionId, TimestampMs, TopicId};
 
@@ -153,6 +155,10 @@ impl State {
             self.folded_names.remove(&folded);
         }
         self.trims.retain(|partition| partition.topic != id);
+        for (partition, row) in topic.partition_ids(id).zip(&topic.partitions) {
+            self.targets.remove(&partition);
+            forget_led(&mut self.led, row.leader, partition);
+        }
         self.partition_count -= topic.partitions.len() as u64;
         self.picture.touch_topic(id);
     }
@@ -175,6 +181,9 @@ impl State {
                 let visible = old.leader != row.leader
                     || old.leader_epoch != row.leader_epoch
                     || old.placement != row.placement;
+                if old.leader != row.leader {
+                    forget_led(&mut self.led, old.leader, id);
+                }
                 *old = row.clone();
                 visible
             }
@@ -190,16 +199,21 @@ impl State {
         if visible {
             self.picture.touch_topic(id.topic);
         }
-        if row.trim_pending {
-            self.trims.insert(id);
-        } else {
-            self.trims.remove(&id);
-        }
+        self.led.entry(row.leader).or_default().insert(id);
+        mark(&mut self.trims, id, row.trim_pending);
+        mark(&mut self.targets, id, row.target.is_some());
         Ok(())
     }
 
     fn absorb_broker(&mut self, id: BrokerId, row: &BrokerRow) {
-        let old = self.brokers.insert(id, row.clone());
+        let old = if row.unregistered {
+            self.unregistered.insert(id, row.clone());
+            self.alive.remove(&id);
+            self.brokers.remove(&id)
+        } else {
+            self.unregistered.remove(&id);
+            self.brokers.insert(id, row.clone())
+        };
         if old.as_ref() != Some(row) {
             self.touch_broker(id);
         }
@@ -208,10 +222,8 @@ impl State {
     /// The broker, and the leader of all it leads, may look different now.
     fn touch_broker(&mut self, id: BrokerId) {
         self.picture.touch_brokers();
-        for (topic_id, topic) in &self.topics {
-            if topic.partitions.iter().any(|p| p.leader == Some(id)) {
-                self.picture.touch_topic(*topic_id);
-            }
+        for partition in self.led.get(&Some(id)).into_iter().flatten() {
+            self.picture.touch_topic(partition.topic);
         }
     }
 
@@ -227,5 +239,26 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+fn mark(marked: &mut BTreeSet<PartitionId>, id: PartitionId, wanted: bool) {
+    if wanted {
+        marked.insert(id);
+    } else {
+        marked.remove(&id);
+    }
+}
+
+fn forget_led(
+    led: &mut BTreeMap<Option<BrokerId>, BTreeSet<PartitionId>>,
+    leader: Option<BrokerId>,
+    id: PartitionId,
+) {
+    if let Some(partitions) = led.get_mut(&leader) {
+        partitions.remove(&id);
+        if partitions.is_empty() {
+            led.remove(&leader);
+        }
     }
 }

@@ -6,10 +6,7 @@ use tidegate_types::BrokerId;
 
 use super::workspace::Workspace;
 use super::{Change, Command, Decision, Environment, Facts, Need, State};
-use crate::api::{
-    CommitObjects, CommitObjectsError, CommitRefused, ObjectOutcome, SegmentOutcome,
-    StaleBrokerEpoch,
-};
+use crate::api::{CommitObjects, CommitObjectsError, CommitRefused, ObjectOutcome, SegmentOutcome};
 use crate::keys::SegmentKey;
 use crate::model::{ByteSpan, CheckpointRef, ObjectCommit, SegmentCommit, WriterState};
 use crate::rows::SegmentRow;
@@ -21,6 +18,15 @@ pub(crate) enum Authority {
     Leader(BrokerId),
     /// By having fenced the leader's writer.
     Recovery,
+}
+
+impl Authority {
+    fn leads(self, leader: Option<BrokerId>) -> bool {
+        match self {
+            Self::Leader(broker) => leader == Some(broker),
+            Self::Recovery => false,
+        }
+    }
 }
 
 /// The rows that committing these objects has to see: the objects', and those of the checkpoints they replace.
@@ -152,12 +158,22 @@ fn commit_segment(
     if segment.range.end() <= committed_end {
         return Ok(SegmentOutcome::Committed { committed_end });
     }
-    if segment.range.start() != committed_end {
+    let start = segment.range.start();
+    // Another broker has committed what it holds of a sealed range. Nobody else can commit what a fenced writer
+    // acknowledged, so that isn't skipped.
+    let sealed = row.sealed_end(segment.leader_epoch).is_some();
+    let by_leader = authority.leads(row.leader);
+    if authority != Authority::Recovery
+        && (start < committed_end || (start > committed_end && sealed && !by_leader))
+    {
+        return Ok(SegmentOutcome::Overtaken { committed_end });
+    }
+    if start != committed_end {
         return refused(CommitRefused::NotContiguous {
             object: object.key.clone(),
             partition: id,
             committed_end,
-            start: segment.range.start(),
+            start,
         });
     }
     if work.check_referable(&object.key).is_err() {
@@ -231,15 +247,7 @@ impl Command for CommitObjects {
         facts: &Facts,
         environment: &mut Environment<'_>,
     ) -> Result<Decision<Vec<ObjectOutcome>>, CommitObjectsError> {
-        let broker = state.registered(self.broker, self.broker_epoch)?;
-        let Some(mut writer) = broker.writer.filter(|_| broker.leads()) else {
-            return Err(StaleBrokerEpoch {
-                broker: self.broker,
-                broker_epoch: self.broker_epoch,
-                current: broker.writer.map(|w| w.broker_epoch),
-            }
-            .into());
-        };
+        let (broker, mut writer) = state.committing(self.broker, self.broker_epoch)?;
         let mut work = Workspace::new(state, facts, environment.now);
         let authority = Authority::Leader(self.broker);
         let output = commit_objects(&mut work, &self.objects, authority, &mut writer)?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use tidegate_types::{DurabilityMode, Offset, OffsetRange, PartitionId};
+use tidegate_types::{Offset, OffsetRange, PartitionId};
 
 use super::commit::{self, Authority};
 use super::workspace::Workspace;
@@ -39,37 +39,13 @@ impl TakeLeadership {
         if let Some(expected) = row.wal.filter(|wal| self.wal != Some(*wal)) {
             return Continuation::Withheld(WithheldReason::OtherWal { expected }, end);
         }
-        match OffsetRange::new(end, known_reach(row)) {
+        match OffsetRange::new(end, row.known_reach()) {
             Some(missing) if !missing.is_empty() => {
                 Continuation::Withheld(WithheldReason::Missing { missing }, end)
             }
             _ => Continuation::At(end),
         }
     }
-
-    fn lead(&self, row: &mut PartitionRow, start: Offset, mode: DurabilityMode) {
-        let epoch = if row.epochs.is_empty() {
-            row.leader_epoch
-        } else {
-            row.leader_epoch.next()
-        };
-        let all_uploaded = start <= row.committed_end;
-        row.leader = Some(self.broker);
-        row.begin_epoch(epoch, start);
-        row.wal = match mode {
-            DurabilityMode::Local => self.wal,
-            // It was `local` before: the WAL still holds what isn't uploaded.
-            DurabilityMode::Object if !all_uploaded => row.wal,
-            DurabilityMode::Object => None,
-        };
-    }
-}
-
-/// An offset that the log is known to have reached, whatever was found of it.
-fn known_reach(row: &PartitionRow) -> Offset {
-    row.epochs
-        .last()
-        .map_or(row.log_start, |last| last.start.max(row.log_start))
 }
 
 impl Command for TakeLeadership {
@@ -127,11 +103,11 @@ impl Command for TakeLeadership {
                 let continuation = self.continuation(row, ends.get(&id).copied());
                 let Some(row) = work.edit(id) else { continue };
                 match continuation {
-                    Continuation::At(start) => self.lead(row, start, mode),
+                    Continuation::At(start) => row.lead(self.broker, self.wal, start, mode),
                     Continuation::Withheld(_, end) if self.accept_loss => {
                         lost.push(give_up(id, row, end));
                         row.wal = None;
-                        self.lead(row, end.max(row.log_start), mode);
+                        row.lead(self.broker, self.wal, end.max(row.log_start), mode);
                     }
                     Continuation::Withheld(reason, _) => {
                         row.leader = None;
@@ -156,6 +132,9 @@ impl Command for TakeLeadership {
         if *broker != row {
             work.push(Change::Broker(self.broker, row));
         }
+        if !state.is_alive(self.broker) {
+            work.push(Change::Alive(self.broker, true));
+        }
         let partitions = led
             .into_iter()
             .filter_map(|id| {
@@ -178,8 +157,8 @@ impl Command for TakeLeadership {
 }
 
 /// Continues at `end` although the log is known, or must be feared, to have reached further.
-fn give_up(id: PartitionId, row: &mut PartitionRow, end: Offset) -> Loss {
-    let reach = known_reach(row);
+pub(crate) fn give_up(id: PartitionId, row: &mut PartitionRow, end: Offset) -> Loss {
+    let reach = row.known_reach();
     let loss = Loss {
         partition: id,
         from: end,

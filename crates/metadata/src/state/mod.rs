@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::api::{StaleBrokerEpoch, durability_of};
 use crate::image::Configs;
 use crate::keys::SegmentKey;
-use crate::model::{PartitionState, StoredObjectKey};
+use crate::model::{PartitionState, StoredObjectKey, WriterState};
 use crate::rows::{
     BrokerRow, DeletedTopicRow, ObjectRow, PartitionRow, ProducerIdsRow, SegmentRow, TopicRow,
 };
@@ -26,8 +26,11 @@ pub(crate) mod change;
 pub(crate) mod cleaning;
 pub(crate) mod commit;
 pub(crate) mod configs;
+pub(crate) mod failover;
 pub(crate) mod leadership;
+pub(crate) mod moves;
 pub(crate) mod picture;
+pub(crate) mod placement;
 pub(crate) mod queries;
 pub(crate) mod topics;
 pub(crate) mod workspace;
@@ -219,10 +222,16 @@ pub(crate) struct State {
     folded_names: HashMap<String, TopicName>,
     deleted: BTreeMap<TopicId, DeletedTopicRow>,
     brokers: BTreeMap<BrokerId, BrokerRow>,
+    /// Rows that only keep an epoch from being used again.
+    unregistered: BTreeMap<BrokerId, BrokerRow>,
     alive: BTreeSet<BrokerId>,
     configs: BTreeMap<Option<BrokerId>, Configs>,
     producer_ids: ProducerIdsRow,
     trims: BTreeSet<PartitionId>,
+    /// What each broker leads by the rows, alive or not; under `None` what nobody leads.
+    led: BTreeMap<Option<BrokerId>, BTreeSet<PartitionId>>,
+    /// Partitions with a target.
+    targets: BTreeSet<PartitionId>,
     partition_count: u64,
     default_durability: DurabilityMode,
     pub(crate) limits: Limits,
@@ -241,10 +250,13 @@ impl State {
             folded_names: HashMap::new(),
             deleted: BTreeMap::new(),
             brokers: BTreeMap::new(),
+            unregistered: BTreeMap::new(),
             alive: BTreeSet::new(),
             configs: BTreeMap::new(),
             producer_ids: ProducerIdsRow { next: 0 },
             trims: BTreeSet::new(),
+            led: BTreeMap::new(),
+            targets: BTreeSet::new(),
             partition_count: 0,
             default_durability,
             limits,
@@ -316,6 +328,32 @@ impl State {
         self.brokers.iter().map(|(id, row)| (*id, row))
     }
 
+    /// The last row of a broker that was unregistered.
+    pub(crate) fn unregistered(&self, id: BrokerId) -> Option<&BrokerRow> {
+        self.unregistered.get(&id)
+    }
+
+    /// Partitions whose row names this leader, alive or not; `None`: those without one.
+    pub(crate) fn led(&self, leader: Option<BrokerId>) -> impl Iterator<Item = PartitionId> {
+        self.led.get(&leader).into_iter().flatten().copied()
+    }
+
+    pub(crate) fn led_count(&self, leader: BrokerId) -> u64 {
+        self.led
+            .get(&Some(leader))
+            .map_or(0, |led| led.len() as u64)
+    }
+
+    /// Partitions with a target.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = PartitionId> {
+        self.targets.iter().copied()
+    }
+
+    /// It may be given partitions.
+    pub(crate) fn takes_partitions(&self, id: BrokerId) -> bool {
+        self.may_lead(id) && self.brokers.get(&id).is_some_and(|row| !row.draining)
+    }
+
     pub(crate) fn is_alive(&self, id: BrokerId) -> bool {
         self.alive.contains(&id)
     }
@@ -339,6 +377,23 @@ impl State {
                 broker_epoch,
                 current: current.map(|row| row.broker_epoch),
             })
+    }
+
+    /// The broker's row with its writer, if it may commit under this epoch.
+    pub(crate) fn committing(
+        &self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+    ) -> Result<(&BrokerRow, WriterState), StaleBrokerEpoch> {
+        let row = self.registered(broker, broker_epoch)?;
+        match row.writer.filter(|_| row.leads()) {
+            Some(writer) => Ok((row, writer)),
+            None => Err(StaleBrokerEpoch {
+                broker,
+                broker_epoch,
+                current: row.writer.map(|w| w.broker_epoch),
+            }),
+        }
     }
 
     pub(crate) fn configs(&self, broker: Option<BrokerId>) -> Option<&Configs> {
@@ -384,7 +439,8 @@ impl State {
                 .collect::<BTreeMap<_, _>>(),
             self.names.clone(),
             self.deleted.clone(),
-            self.brokers.clone(),
+            (self.brokers.clone(), self.unregistered.clone()),
+            (self.led.clone(), self.targets.clone()),
             self.configs.clone(),
             self.producer_ids,
             self.trims.clone(),

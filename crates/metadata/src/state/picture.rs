@@ -135,6 +135,7 @@ impl State {
                 internal: row.internal.clone(),
                 rack: row.rack.clone(),
                 alive: self.is_alive(id),
+                draining: row.draining,
             };
             (id, image)
         };

@@ -3,8 +3,10 @@
 
 use tidegate_types::{BrokerId, PartitionId};
 
-use super::{Command, Decision, Environment, Facts, Need, State};
-use crate::api::{ControllerUnavailable, DeletableObject, DeletableQuery};
+use super::{Command, Decision, Environment, Facts, Need, State, moves};
+use crate::api::{
+    BrokerView, ControllerUnavailable, DeletableObject, DeletableQuery, LedPartition, PendingMove,
+};
 use crate::model::{ObjectStatus, PartitionState, StoredObjectKey};
 
 pub(crate) struct PartitionStates(pub(crate) Vec<PartitionId>);
@@ -41,15 +43,91 @@ impl Command for LedBy {
     ) -> Result<Decision<Self::Output>, ControllerUnavailable> {
         let mut led = Vec::new();
         if state.may_lead(self.0) {
-            for (topic_id, topic) in state.topics_by_id() {
-                for (id, row) in topic.partition_ids(topic_id).zip(&topic.partitions) {
-                    if row.leader == Some(self.0) {
-                        led.push(state.describe(id, row));
-                    }
-                }
-            }
+            led.extend(
+                state
+                    .led(Some(self.0))
+                    .filter_map(|id| state.partition_state(id)),
+            );
         }
         Ok(Decision::unchanged(led))
+    }
+}
+
+pub(crate) struct PendingMoves;
+
+impl Command for PendingMoves {
+    type Output = Vec<PendingMove>;
+    type Error = ControllerUnavailable;
+    const NAME: &'static str = "pending_moves";
+
+    fn decide(
+        &self,
+        state: &State,
+        _facts: &Facts,
+        _environment: &mut Environment<'_>,
+    ) -> Result<Decision<Self::Output>, ControllerUnavailable> {
+        let wanted = state
+            .targets()
+            .filter_map(|id| moves::pending(id, state.partition(id)?));
+        Ok(Decision::unchanged(wanted.collect()))
+    }
+}
+
+pub(crate) struct Brokers;
+
+impl Command for Brokers {
+    type Output = Vec<BrokerView>;
+    type Error = ControllerUnavailable;
+    const NAME: &'static str = "brokers";
+
+    fn decide(
+        &self,
+        state: &State,
+        _facts: &Facts,
+        _environment: &mut Environment<'_>,
+    ) -> Result<Decision<Self::Output>, ControllerUnavailable> {
+        let views = state.brokers().map(|(id, row)| BrokerView {
+            id,
+            broker_epoch: row.broker_epoch,
+            incarnation: row.incarnation,
+            kafka: row.kafka.clone(),
+            internal: row.internal.clone(),
+            rack: row.rack.clone(),
+            wal: row.wal,
+            writer: row.writer,
+            alive: state.is_alive(id),
+            leads: row.leads(),
+            draining: row.draining,
+            leaders: state.led_count(id),
+        });
+        Ok(Decision::unchanged(views.collect()))
+    }
+}
+
+pub(crate) struct PartitionsOf(pub(crate) BrokerId);
+
+impl Command for PartitionsOf {
+    type Output = Vec<LedPartition>;
+    type Error = ControllerUnavailable;
+    const NAME: &'static str = "partitions_of";
+
+    fn decide(
+        &self,
+        state: &State,
+        _facts: &Facts,
+        _environment: &mut Environment<'_>,
+    ) -> Result<Decision<Self::Output>, ControllerUnavailable> {
+        let led = state.led(Some(self.0)).filter_map(|id| {
+            let row = state.partition(id)?;
+            Some(LedPartition {
+                partition: id,
+                leader_epoch: row.leader_epoch,
+                placement: row.placement.clone(),
+                bound_to: row.wal,
+                target: row.target.as_ref().map(|target| target.to),
+            })
+        });
+        Ok(Decision::unchanged(led.collect()))
     }
 }
 

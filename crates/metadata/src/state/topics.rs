@@ -6,6 +6,7 @@ use tidegate_types::{
     BrokerId, DurabilityMode, LeaderEpoch, Offset, PartitionId, PartitionIndex, TopicId, TopicName,
 };
 
+use super::placement::Placer;
 use super::{Change, Command, Decision, Environment, Facts, State};
 use crate::api::{
     AssignmentFault, ControllerUnavailable, CreatePartitions, CreatePartitionsError,
@@ -14,37 +15,6 @@ use crate::api::{
 };
 use crate::model::EpochStart;
 use crate::rows::{DeletedTopicRow, PartitionRow, TopicRow};
-
-/// Chooses the brokers of partitions: those that live, in turn, so that leaders spread evenly.
-struct Placer {
-    brokers: Vec<BrokerId>,
-    next: usize,
-}
-
-impl Placer {
-    fn new(state: &State) -> Self {
-        let registered = || state.brokers().map(|(id, _)| id);
-        let alive: Vec<BrokerId> = registered().filter(|id| state.is_alive(*id)).collect();
-        let brokers = if alive.is_empty() {
-            registered().collect()
-        } else {
-            alive
-        };
-        Self {
-            brokers,
-            next: usize::try_from(state.partition_count()).unwrap_or(0),
-        }
-    }
-
-    fn place(&mut self, replication_factor: u16) -> Vec<BrokerId> {
-        let count = usize::from(replication_factor).min(self.brokers.len());
-        let first = self.next;
-        self.next = self.next.wrapping_add(1);
-        (0..count)
-            .map(|i| self.brokers[(first % self.brokers.len() + i) % self.brokers.len()])
-            .collect()
-    }
-}
 
 fn check_assignments(state: &State, assignments: &[Vec<BrokerId>]) -> Result<(), AssignmentFault> {
     let wanted = assignments.first().map_or(0, Vec::len);
@@ -91,6 +61,7 @@ fn empty_partition(state: &State, placement: Vec<BrokerId>, mode: DurabilityMode
         segment_bytes: 0,
         trim_pending: false,
         wal,
+        target: None,
     }
 }
 
@@ -158,14 +129,17 @@ fn create_topic(
     if replication_factor == 0 {
         return Err(CreateTopicError::ReplicationFactor);
     }
-    if placer.brokers.is_empty() {
+    if placer.is_empty() {
         return Err(CreateTopicError::NoBroker);
     }
     let mode = state.durability(&topic.configs);
     let placements: Vec<Vec<BrokerId>> = match &topic.layout {
-        TopicLayout::Count { .. } => (0..partition_count)
-            .map(|_| placer.place(replication_factor))
-            .collect(),
+        TopicLayout::Count { .. } => {
+            placer.begin_topic(&[]);
+            (0..partition_count)
+                .map(|_| placer.place(replication_factor))
+                .collect()
+        }
         TopicLayout::Assigned(assignments) => assignments.clone(),
     };
     let row = TopicRow {
@@ -310,13 +284,16 @@ fn more_partitions(
             limit: u64::from(current) + limit,
         });
     }
-    if placer.brokers.is_empty() {
+    if placer.is_empty() {
         return Err(CreatePartitionsError::NoBroker);
     }
     let placements = match &request.assignments {
-        None => (0..added)
-            .map(|_| placer.place(topic.row.replication_factor))
-            .collect(),
+        None => {
+            placer.begin_topic(&topic.partitions);
+            (0..added)
+                .map(|_| placer.place(topic.row.replication_factor))
+                .collect()
+        }
         Some(assignments) => {
             if assignments.len() as u64 != u64::from(added) {
                 return Err(AssignmentFault::WrongCount {

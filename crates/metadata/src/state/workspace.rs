@@ -3,17 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_types::{LeaderEpoch, Offset, PartitionId, TimestampMs};
+use tidegate_types::{BrokerId, DurabilityMode, LeaderEpoch, Offset, PartitionId, TimestampMs};
 
 use super::{Change, Facts, State};
 use crate::keys::SegmentKey;
-use crate::model::{EpochStart, StoredObjectKey};
+use crate::model::{EpochStart, StoredObjectKey, WalIdentity};
 use crate::rows::{ObjectRow, PartitionRow, SegmentRow};
 
 /// The object's last reference is gone, so nothing may refer to it again (invariant I3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ObjectDropped;
 
+/// Cloned to be able to go back to this step.
+#[derive(Clone)]
 pub(crate) struct Workspace<'a> {
     state: &'a State,
     facts: &'a Facts,
@@ -168,6 +170,38 @@ impl PartitionRow {
             .iter()
             .find(|entry| entry.epoch > epoch)
             .map(|entry| entry.start)
+    }
+
+    /// Gives the partition a leader under the next leader epoch. `wal` is the leader's local WAL, in which it
+    /// holds whatever lies between the committed end and `start`.
+    pub(crate) fn lead(
+        &mut self,
+        leader: BrokerId,
+        wal: Option<WalIdentity>,
+        start: Offset,
+        mode: DurabilityMode,
+    ) {
+        let epoch = if self.epochs.is_empty() {
+            self.leader_epoch
+        } else {
+            self.leader_epoch.next()
+        };
+        let all_uploaded = start <= self.committed_end;
+        self.leader = Some(leader);
+        self.begin_epoch(epoch, start);
+        self.wal = match mode {
+            DurabilityMode::Local => wal,
+            // It was `local` before: the WAL still holds what isn't uploaded.
+            DurabilityMode::Object if !all_uploaded => wal,
+            DurabilityMode::Object => None,
+        };
+    }
+
+    /// An offset that the log is known to have reached, whatever was found of it.
+    pub(crate) fn known_reach(&self) -> Offset {
+        self.epochs
+            .last()
+            .map_or(self.log_start, |last| last.start.max(self.log_start))
     }
 
     /// Enters a leader epoch into the history. Epochs without records leave no trace (KIP-101).

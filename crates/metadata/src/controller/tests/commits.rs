@@ -28,7 +28,7 @@ async fn a_commit_done_twice_counts_once() {
 }
 
 #[tokio::test]
-async fn a_gap_or_an_overlap_refuses_the_whole_commit() {
+async fn a_gap_refuses_the_whole_commit() {
     let run = Running::start(&MemoryOpener::new()).await;
     let (broker_epoch, _) = run.lead(1).await;
     let topic = run.create("t", 2).await;
@@ -39,28 +39,51 @@ async fn a_gap_or_an_overlap_refuses_the_whole_commit() {
     )
     .await
     .unwrap();
-    for start in [5, 11] {
-        let commit = vec![object(
-            "o2",
-            vec![
-                segment(p1, 0, range(0, 5)),
-                segment(p0, 0, range(start, 20)),
-            ],
-        )];
-        let refused = run.commit(broker_epoch, commit).await;
-        assert!(
-            matches!(
-                refused,
-                Err(CommitObjectsError::Refused(
-                    CommitRefused::NotContiguous { .. }
-                ))
-            ),
-            "{refused:?}"
-        );
-    }
+    let commit = vec![object(
+        "o2",
+        vec![segment(p1, 0, range(0, 5)), segment(p0, 0, range(11, 20))],
+    )];
+    let refused = run.commit(broker_epoch, commit).await;
+    assert!(
+        matches!(
+            refused,
+            Err(CommitObjectsError::Refused(
+                CommitRefused::NotContiguous { .. }
+            ))
+        ),
+        "{refused:?}"
+    );
     assert_eq!(run.state(p1).await.committed_end, Offset::ZERO);
     let statuses = run.handle.object_statuses(vec![key("o2")]).await.unwrap();
     assert_eq!(statuses, [ObjectStatus::Unknown]);
+}
+
+#[tokio::test]
+async fn a_range_whose_beginning_is_committed_is_skipped_and_the_rest_of_the_commit_stands() {
+    let run = Running::start(&MemoryOpener::new()).await;
+    let (broker_epoch, _) = run.lead(1).await;
+    let topic = run.create("t", 2).await;
+    let (p0, p1) = (partition(topic, 0), partition(topic, 1));
+    let first = vec![object("o1", vec![segment(p0, 0, range(0, 10))])];
+    run.commit(broker_epoch, first).await.unwrap();
+    let commit = vec![object(
+        "o2",
+        vec![segment(p0, 0, range(5, 20)), segment(p1, 0, range(0, 5))],
+    )];
+    let outcome = run.commit(broker_epoch, commit).await.unwrap();
+    assert_eq!(
+        outcome[0].segments,
+        [
+            SegmentOutcome::Overtaken {
+                committed_end: offset(10)
+            },
+            SegmentOutcome::Committed {
+                committed_end: offset(5)
+            }
+        ]
+    );
+    assert_eq!(run.ranges(p0).await, [range(0, 10)]);
+    assert_eq!(run.ranges(p1).await, [range(0, 5)]);
 }
 
 #[tokio::test]

@@ -215,12 +215,11 @@ async fn a_restart_keeps_identity_and_raises_the_controller_epoch() {
     let topic = run.create("t", 3).await;
     let before = run.handle.image().borrow().clone();
     assert!(matches!(run.stop().await, ControllerExit::Shutdown));
-    let run = Running::start_with(
-        Arc::new(opener.clone()),
-        ControllerOptions::new(broker(1)),
-        1,
-    )
-    .await;
+    let options = ControllerOptions {
+        presumed_dead: Some(broker(1)),
+        ..ControllerOptions::new(broker(1))
+    };
+    let run = Running::start_with(Arc::new(opener.clone()), options, 1).await;
     let after = run.handle.image().borrow().clone();
     assert_eq!(after.cluster_id(), before.cluster_id());
     assert_eq!(after.cluster_id().len(), 22);
@@ -228,10 +227,31 @@ async fn a_restart_keeps_identity_and_raises_the_controller_epoch() {
     assert_eq!(after.topic("t").unwrap().id, topic);
     assert_eq!(after.partition_count(), 3);
     let broker_image = after.broker(broker(1)).unwrap();
-    assert!(
-        !broker_image.alive,
-        "no session survives the controller's process"
-    );
+    assert!(!broker_image.alive, "its lease ran out");
+    assert_eq!(after.topic("t").unwrap().partitions[0].leader, None);
+}
+
+#[tokio::test]
+async fn a_new_controller_presumes_alive_who_led_and_nobody_else() {
+    let opener = MemoryOpener::new();
+    let run = Running::start(&opener).await;
+    run.lead(1).await;
+    run.handle
+        .register_broker(registration(2, 1))
+        .await
+        .unwrap();
+    run.create("t", 1).await;
+    run.stop().await;
+    let options = ControllerOptions {
+        presumed_dead: Some(broker(9)),
+        ..ControllerOptions::new(broker(9))
+    };
+    let run = Running::start_with(Arc::new(opener), options, 1).await;
+    let image = run.handle.image().borrow().clone();
+    assert!(image.broker(broker(1)).unwrap().alive);
+    assert!(!image.broker(broker(2)).unwrap().alive);
+    let leader = image.topic("t").unwrap().partitions[0].leader;
+    assert_eq!(leader, Some(broker(1)));
 }
 
 async fn racing(opener: Arc<dyn StoreOpener>) {

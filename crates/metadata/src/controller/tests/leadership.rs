@@ -68,11 +68,12 @@ async fn restart(
     ends: Vec<RecoveredEnd>,
     accept_loss: bool,
 ) -> (BrokerEpoch, LeadershipTaken) {
-    let registered = run
-        .handle
-        .register_broker(registration(1, incarnation))
-        .await
-        .unwrap();
+    run.lose(1).await;
+    let registration = RegisterBroker {
+        wal: Some(wal),
+        ..registration(1, incarnation)
+    };
+    let registered = run.handle.register_broker(registration).await.unwrap();
     let take = TakeLeadership {
         wal: Some(wal),
         ends,

@@ -67,7 +67,7 @@ pub(super) fn configs(pairs: &[(&str, &str)]) -> Configs {
 
 pub(super) fn registration(id: u32, incarnation: u128) -> RegisterBroker {
     RegisterBroker {
-        broker: broker(id),
+        broker: Some(broker(id)),
         incarnation: Uuid::from_u128(incarnation),
         kafka: Endpoint {
             host: format!("b{id}"),
@@ -75,7 +75,13 @@ pub(super) fn registration(id: u32, incarnation: u128) -> RegisterBroker {
         },
         internal: None,
         rack: None,
+        wal: Some(wal_of(id)),
     }
+}
+
+/// The local WAL that a broker's lives run on, one after the other.
+pub(super) fn wal_of(id: u32) -> WalIdentity {
+    Uuid::from_u128(0x3A1_0000 + u128::from(id))
 }
 
 pub(super) fn new_topic(topic: &str, partitions: u32) -> NewTopic {
@@ -183,7 +189,20 @@ impl Running {
         self.task.await.unwrap()
     }
 
-    /// Registers broker 1 and takes leadership without a local WAL.
+    /// Says that a registered broker has no session.
+    pub(super) async fn lose(&self, id: u32) {
+        let brokers = self.handle.brokers().await.unwrap();
+        if let Some(view) = brokers.iter().find(|view| view.id == broker(id)) {
+            let dead = SetAlive {
+                broker: view.id,
+                broker_epoch: view.broker_epoch,
+                alive: false,
+            };
+            self.handle.set_alive(dead).await.unwrap();
+        }
+    }
+
+    /// Registers broker 1 and takes leadership.
     pub(super) async fn lead(&self, incarnation: u128) -> (BrokerEpoch, LeadershipTaken) {
         let registered = self
             .handle
@@ -264,7 +283,7 @@ pub(super) fn taking(registered: &Registered) -> TakeLeadership {
     TakeLeadership {
         broker: broker(1),
         broker_epoch: registered.broker_epoch,
-        wal: None,
+        wal: Some(wal_of(1)),
         fenced_writer: registered.former_writer.map(|w| w.broker_epoch),
         recovered: Vec::new(),
         ends: Vec::new(),

@@ -381,7 +381,7 @@ impl Rig {
         );
         let controller = self.open_controller(&tasks).await;
         let registration = RegisterBroker {
-            broker: broker(),
+            broker: Some(broker()),
             incarnation: Uuid::from_u128(self.lives.into()),
             kafka: Endpoint {
                 host: "b1".to_owned(),
@@ -389,6 +389,7 @@ impl Rig {
             },
             internal: None,
             rack: None,
+            wal: Some(Uuid::from_u128(self.wal)),
         };
         let registered = again(|| controller.register_broker(registration.clone())).await;
         let mut found = Vec::new();
