@@ -5,7 +5,9 @@
 //! epoch) and is refused when that has passed.
 
 use serde::{Deserialize, Serialize};
-use tidegate_types::{BrokerEpoch, BrokerId, LeaderEpoch, Offset, PartitionId};
+use tidegate_types::{
+    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId,
+};
 use uuid::Uuid;
 
 use super::{
@@ -119,6 +121,10 @@ pub struct SetPlacements {
 /// Carries out moves after they were sealed: the moment of transfer, one atomic change for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommitMoves {
+    /// Under which controller epoch the partitions were sealed. When the metadata was opened again since, even by
+    /// the same process, brokers may have seen the later epoch with the partition still led by the former leader,
+    /// and have taken its seal back: then no move is carried out.
+    pub controller_epoch: ControllerEpoch,
     /// Committed first: what the former leaders wrote and didn't commit yet.
     pub objects: Vec<SourceObjects>,
     /// Each by itself.
@@ -149,6 +155,8 @@ pub struct CommitMove {
     pub from: BrokerId,
     /// Who leads from now on.
     pub to: BrokerId,
+    /// Under which registration that broker holds the sealed end. One that started anew since holds nothing.
+    pub to_broker_epoch: BrokerEpoch,
     /// The local WAL in which the new leader holds, durably, all from the committed to the sealed end. `None`:
     /// it holds nothing, so everything up to the sealed end must be committed.
     pub held_in: Option<WalIdentity>,
@@ -177,10 +185,16 @@ pub enum MoveRefused {
         /// The present leader epoch.
         leader_epoch: LeaderEpoch,
     },
+    /// The metadata was opened again since the partition was sealed.
+    #[error("sealed under controller epoch {sealed_under}, which isn't the present one")]
+    StaleController {
+        /// Under which it was sealed.
+        sealed_under: ControllerEpoch,
+    },
     /// The move isn't wanted any more.
     #[error("the move was withdrawn")]
     Withdrawn,
-    /// The new leader is gone, draining, or hasn't taken leadership.
+    /// The new leader is gone, draining, started anew since it held the sealed end, or hasn't taken leadership.
     #[error("broker {0} can't take a partition over at present")]
     TargetUnavailable(BrokerId),
     /// Records between the committed and the sealed end would belong to nobody.

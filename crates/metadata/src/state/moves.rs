@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_types::{BrokerId, PartitionId};
+use tidegate_types::{BrokerId, ControllerEpoch, PartitionId};
 
 use super::commit::{self, Authority};
 use super::placement::placement_after;
@@ -224,6 +224,7 @@ fn is_done(row: &PartitionRow, wanted: &CommitMove) -> bool {
 fn transfer(
     work: &mut Workspace<'_>,
     state: &State,
+    controller_epoch: ControllerEpoch,
     wanted: &CommitMove,
 ) -> Result<PartitionState, MoveRefused> {
     let id = wanted.partition;
@@ -238,6 +239,11 @@ fn transfer(
             leader_epoch: row.leader_epoch,
         });
     }
+    if controller_epoch != state.picture.controller_epoch() {
+        return Err(MoveRefused::StaleController {
+            sealed_under: controller_epoch,
+        });
+    }
     let target = row
         .target
         .as_ref()
@@ -246,7 +252,9 @@ fn transfer(
         .ok_or(MoveRefused::Withdrawn)?;
     let taker = state
         .broker(wanted.to)
-        .filter(|_| state.takes_partitions(wanted.to))
+        .filter(|row| {
+            row.broker_epoch == wanted.to_broker_epoch && state.takes_partitions(wanted.to)
+        })
         .ok_or(MoveRefused::TargetUnavailable(wanted.to))?;
     let reach = row.known_reach();
     if wanted.sealed_end < reach {
@@ -308,7 +316,10 @@ impl Command for CommitMoves {
                 work.push(Change::Broker(id, row));
             }
         }
-        let moves = self.moves.iter().map(|m| transfer(&mut work, state, m));
+        let moves = self
+            .moves
+            .iter()
+            .map(|m| transfer(&mut work, state, self.controller_epoch, m));
         let output = MovesCommitted {
             moves: moves.collect(),
             objects,

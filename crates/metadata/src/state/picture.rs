@@ -38,6 +38,10 @@ impl Picture {
         }
     }
 
+    pub(crate) fn controller_epoch(&self) -> ControllerEpoch {
+        self.image.version.controller_epoch
+    }
+
     pub(crate) fn touch_topic(&mut self, id: TopicId) {
         self.topics.insert(id);
     }
@@ -91,20 +95,9 @@ impl State {
     fn draw_topics(&self, image: &mut ClusterImage) {
         let topics = Arc::make_mut(&mut image.topics);
         for id in &self.picture.topics {
-            if let Some(old) = topics.by_id.remove(id) {
-                topics.partition_count -= old.partitions.len() as u64;
-                // A new topic of the same name may have been drawn already.
-                if topics.by_name.get(&old.name).is_some_and(|t| t.id == *id) {
-                    topics.by_name.remove(&old.name);
-                }
-            }
+            topics.remove(*id);
             if let Some(topic) = self.topics.get(id) {
-                let drawn = Arc::new(self.draw_topic(*id, topic));
-                topics.partition_count += drawn.partitions.len() as u64;
-                topics
-                    .by_name
-                    .insert(drawn.name.clone(), Arc::clone(&drawn));
-                topics.by_id.insert(*id, drawn);
+                topics.insert(self.draw_topic(*id, topic));
             }
         }
     }
