@@ -24,6 +24,7 @@ mod controller;
 mod envelope;
 mod image;
 mod keys;
+pub mod lease;
 mod model;
 mod rows;
 mod state;
@@ -34,7 +35,10 @@ pub use controller::{
     Controller, ControllerExit, ControllerHandle, ControllerMetrics, ControllerOptions,
     ControllerTask, OpenError, RandomIds,
 };
-pub use image::{BrokerImage, ClusterImage, Configs, ImageVersion, PartitionImage, TopicImage};
+pub use image::{
+    BrokerImage, ClusterImage, Configs, DeltaMismatch, ImageDelta, ImageVersion, PartitionImage,
+    TopicImage,
+};
 pub use model::{
     ByteSpan, CheckpointRef, Endpoint, EpochStart, InvalidObjectKey, ObjectCommit, ObjectStatus,
     PartitionState, SegmentCommit, SegmentEntry, StoredObjectKey, WalIdentity, WriterState,

@@ -5,9 +5,7 @@
 //! epoch) and is refused when that has passed.
 
 use serde::{Deserialize, Serialize};
-use tidegate_types::{
-    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId,
-};
+use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId};
 use uuid::Uuid;
 
 use super::{

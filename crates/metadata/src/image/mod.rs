@@ -13,6 +13,10 @@ use tidegate_types::{
 
 use crate::model::Endpoint;
 
+mod delta;
+
+pub use delta::{DeltaMismatch, ImageDelta};
+
 /// The explicitly set configs of one resource.
 pub type Configs = BTreeMap<String, String>;
 
@@ -76,11 +80,31 @@ pub struct BrokerImage {
     pub draining: bool,
 }
 
+/// All topics, found by name and by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Topics {
     pub(crate) by_name: BTreeMap<TopicName, Arc<TopicImage>>,
     pub(crate) by_id: HashMap<TopicId, Arc<TopicImage>>,
     pub(crate) partition_count: u64,
+}
+
+impl Topics {
+    pub(crate) fn insert(&mut self, topic: TopicImage) {
+        let topic = Arc::new(topic);
+        self.partition_count += topic.partitions.len() as u64;
+        self.by_name.insert(topic.name.clone(), Arc::clone(&topic));
+        self.by_id.insert(topic.id, topic);
+    }
+
+    pub(crate) fn remove(&mut self, id: TopicId) -> Option<Arc<TopicImage>> {
+        let old = self.by_id.remove(&id)?;
+        self.partition_count -= old.partitions.len() as u64;
+        // A new topic may have taken the name.
+        if self.by_name.get(&old.name).is_some_and(|t| t.id == id) {
+            self.by_name.remove(&old.name);
+        }
+        Some(old)
+    }
 }
 
 /// The whole cluster at one version.
