@@ -10,4 +10,5 @@
 
 pub mod admin;
 pub mod orders;
+pub mod rpc;
 pub mod session;

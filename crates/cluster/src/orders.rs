@@ -203,10 +203,13 @@ pub struct FollowRequest {
 /// One step of a followed tail.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FollowItem {
-    /// The first: where the copy begins. Everything below is in object storage.
+    /// The first: where the copy begins. Everything below is in object storage. It comes again whenever more was
+    /// uploaded; if `from` lies behind what came so far, the copy begins anew there.
     Start {
         /// The leader's uploaded end.
         from: Offset,
+        /// The source's high watermark when it sent this.
+        high_watermark: Offset,
     },
     /// Whole batches, each starting where the one before ended, all durable at the source.
     Batches {

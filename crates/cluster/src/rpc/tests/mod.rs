@@ -1,0 +1,11 @@
+//! Over real sockets on the loopback interface, with fake services behind them.
+
+mod failures;
+mod garbage;
+mod limits;
+mod rig;
+mod round_trips;
+mod samples;
+mod sessions;
+mod tails;
+mod versions;
