@@ -9,6 +9,7 @@
 //! metadata crate's state machine decides; this crate drives it).
 
 pub mod admin;
+pub mod conductor;
 pub mod orders;
 pub mod rpc;
 pub mod session;

@@ -16,6 +16,8 @@ use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use tidegate_metadata::api::StaleBrokerEpoch;
 use tidegate_metadata::{Endpoint, WalIdentity};
+
+pub use tidegate_metadata::ImageDelta;
 use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch};
 use tokio::sync::mpsc;
 use uuid::Uuid;
@@ -78,10 +80,6 @@ pub struct Welcome {
     /// Without a heartbeat for so long the controller takes the broker for dead.
     pub session_timeout: Duration,
 }
-
-/// Stands in for the metadata crate's type of this name until that one is there.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ImageDelta {}
 
 /// What the controller sends in a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
