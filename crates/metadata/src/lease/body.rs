@@ -37,9 +37,9 @@ pub enum LeaseKind {
 pub struct LeaseBody {
     /// Whether it is held or given back.
     pub kind: LeaseKind,
-    /// The broker.
-    pub holder: BrokerId,
-    /// Its life: the same number created twice by one life is a repetition.
+    /// The broker; `None` while it has no number yet.
+    pub holder: Option<BrokerId>,
+    /// Its life.
     pub incarnation: Uuid,
     /// The local WAL whose lock it holds.
     pub wal: Option<WalIdentity>,
@@ -56,8 +56,8 @@ mod message {
     pub struct Lease {
         #[prost(bool, tag = "1")]
         pub released: bool,
-        #[prost(uint32, tag = "2")]
-        pub holder: u32,
+        #[prost(uint32, optional, tag = "2")]
+        pub holder: Option<u32>,
         #[prost(bytes = "vec", tag = "3")]
         pub incarnation: Vec<u8>,
         #[prost(bytes = "vec", optional, tag = "4")]
@@ -75,7 +75,7 @@ impl LeaseBody {
     pub(crate) fn seal(&self, number: u64) -> Bytes {
         let message = message::Lease {
             released: self.kind == LeaseKind::Released,
-            holder: self.holder.get(),
+            holder: self.holder.map(BrokerId::get),
             incarnation: self.incarnation.as_bytes().to_vec(),
             wal: self.wal.map(|wal| wal.as_bytes().to_vec()),
             host: self.internal.as_ref().map(|e| e.host.clone()),
@@ -120,7 +120,10 @@ impl LeaseBody {
             } else {
                 LeaseKind::Held
             },
-            holder: BrokerId::new(message.holder)
+            holder: message
+                .holder
+                .map(BrokerId::new)
+                .transpose()
                 .map_err(|_| DecodeError::Invalid("a broker id above 2^31-1"))?,
             incarnation: uuid(&message.incarnation)?,
             wal: message.wal.as_deref().map(uuid).transpose()?,
@@ -148,7 +151,7 @@ pub(crate) mod tests {
     pub(crate) fn body(incarnation: u128) -> LeaseBody {
         LeaseBody {
             kind: LeaseKind::Held,
-            holder: BrokerId::new(3).unwrap(),
+            holder: BrokerId::new(3).ok(),
             incarnation: Uuid::from_u128(incarnation),
             wal: Some(Uuid::from_u128(0xABC)),
             internal: Some(Endpoint {
@@ -167,6 +170,7 @@ pub(crate) mod tests {
         assert_eq!(LeaseBody::open(7, &bytes).unwrap(), body(0x1234));
         let released = LeaseBody {
             kind: LeaseKind::Released,
+            holder: None,
             wal: None,
             internal: None,
             ..body(1)

@@ -4,14 +4,10 @@
 //! clock: opening the metadata store fences whoever had it open before. So a lease that two believe they hold
 //! costs time and nothing else.
 //!
-//! * [`LeaseRow`] reads, takes and trims the row; its only condition is create-only.
-//! * [`Candidate`] decides from what was read, and from the time that passed on this process's own monotonic
-//!   clock, whether to take over.
+//! Here is the stored row; its only condition is create-only. When to take over is for the cluster's election.
 
 mod body;
-mod candidate;
 mod row;
 
 pub use body::{LeaseBody, LeaseKind};
-pub use candidate::{Candidate, Verdict};
 pub use row::{Claim, Lease, LeaseError, LeaseRow};

@@ -7,38 +7,30 @@ use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload};
 
-use super::{LeaseBody, LeaseKind};
+use super::LeaseBody;
 
 /// Older numbers are deleted.
 const KEPT: u64 = 64;
 /// Numbers that one call looks through. More appear only if several take the lease from each other all the time.
 const MAX_PROBES: u64 = 256;
 
-/// The newest number of a row.
+/// One number of the row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Its number, from 1 on.
+    /// From 1 on.
     pub number: u64,
-    /// What stands in it; `None` if it can't be read: a newer release's, or damaged.
+    /// What stands in it; `None` if it can't be read: a newer release's, or damaged. Then it is another's, for
+    /// an unknown time.
     pub body: Option<LeaseBody>,
 }
 
-impl Lease {
-    /// Whether one life wrote both, for the same purpose.
-    fn is_like(&self, body: &LeaseBody) -> bool {
-        self.body
-            .as_ref()
-            .is_some_and(|own| own.incarnation == body.incarnation && own.kind == body.kind)
-    }
-}
-
-/// How a try to take the lease ended.
+/// How a try to take a number ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
-    /// The number is this life's, and the newest.
-    Won(Lease),
-    /// Another's is newer.
-    Lost(Lease),
+    /// It holds this very claim: by this request, or an earlier one whose answer was lost.
+    Won,
+    /// It holds another one.
+    Taken(Lease),
 }
 
 /// Why the row couldn't be read or continued. Whether a number was created isn't known; asking again tells.
@@ -47,7 +39,7 @@ pub enum LeaseError {
     /// The object store gave an error.
     #[error("the lease can't be read or taken now")]
     Store(#[source] Arc<object_store::Error>),
-    /// More numbers appear than can be followed.
+    /// More numbers come, or go, than can be followed.
     #[error("the lease is taken faster than it can be followed")]
     Racing,
 }
@@ -71,7 +63,7 @@ impl LeaseRow {
     pub fn new(objects: Arc<dyn ObjectStore>, prefix: &str) -> Self {
         Self {
             objects,
-            folder: Path::from_iter(Path::from(prefix).parts().chain(["lease".into()])),
+            folder: Path::from(prefix).join("lease"),
             trimmed_at: AtomicU64::new(0),
         }
     }
@@ -86,11 +78,22 @@ impl LeaseRow {
     /// See [`LeaseError`].
     pub async fn newest(&self) -> Result<Option<Lease>, LeaseError> {
         let listed = self.numbers().await?.last().copied();
-        let mut newest = match listed {
-            Some(number) => self.read(number).await?,
-            None => None,
-        };
-        let first = listed.unwrap_or(0).saturating_add(1);
+        if let Some(newer) = self.behind(listed.unwrap_or(0)).await? {
+            return Ok(Some(newer));
+        }
+        match listed {
+            Some(number) => self.read(number).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The newest number behind this one, followed one by one without a listing; `None` if the next is missing.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn behind(&self, number: u64) -> Result<Option<Lease>, LeaseError> {
+        let mut newest = None;
+        let first = number.saturating_add(1);
         for number in first..first.saturating_add(MAX_PROBES) {
             match self.read(number).await? {
                 Some(lease) => newest = Some(lease),
@@ -100,61 +103,33 @@ impl LeaseRow {
         Err(LeaseError::Racing)
     }
 
-    /// Creates the number behind `after`, and checks that none is newer. Call it again after an error: a number
-    /// that this life created before its answer was lost is recognised.
+    /// Creates a number, unless it exists. A number that was deleted long ago can be created again, without
+    /// anybody looking at it: who may have paused looks at [`LeaseRow::newest`] afterwards.
     ///
     /// # Errors
     /// See [`LeaseError`].
-    pub async fn create_next(
-        &self,
-        after: Option<u64>,
-        body: &LeaseBody,
-    ) -> Result<Claim, LeaseError> {
-        let first = after.unwrap_or(0).saturating_add(1);
-        for number in first..first.saturating_add(MAX_PROBES) {
-            if !self.create(number, body).await? {
-                match self.read(number).await? {
-                    // Deleted meanwhile, so much newer ones are there.
-                    None => {}
-                    Some(lease) => match &lease.body {
-                        Some(found) if found.incarnation != body.incarnation => {
-                            return Ok(Claim::Lost(self.newest().await?.unwrap_or(lease)));
-                        }
-                        None => return Ok(Claim::Lost(self.newest().await?.unwrap_or(lease))),
-                        // An earlier request of this life, of another kind: a release isn't a renewal.
-                        Some(found) if found.kind != body.kind => continue,
-                        Some(_) => {}
-                    },
-                }
-            }
-            return match self.newest().await? {
-                Some(newest) if newest.number > number && newest.is_like(body) => {
-                    Ok(Claim::Won(newest))
-                }
-                Some(newest) if newest.number > number => Ok(Claim::Lost(newest)),
-                Some(_) | None => Ok(Claim::Won(Lease {
-                    number,
-                    body: Some(body.clone()),
-                })),
-            };
-        }
-        Err(LeaseError::Racing)
-    }
-
-    /// Gives the lease back, so that others needn't wait until it runs out.
-    ///
-    /// # Errors
-    /// See [`LeaseError`].
-    pub async fn release(&self, held: u64, body: &LeaseBody) -> Result<Claim, LeaseError> {
-        let released = LeaseBody {
-            kind: LeaseKind::Released,
-            ..body.clone()
+    pub async fn create(&self, number: u64, body: &LeaseBody) -> Result<Claim, LeaseError> {
+        let payload = PutPayload::from(body.seal(number));
+        let options = PutOptions {
+            mode: PutMode::Create,
+            ..PutOptions::default()
         };
-        self.create_next(Some(held), &released).await
+        let path = self.path(number);
+        match self.objects.put_opts(&path, payload, options).await {
+            Ok(_) => return Ok(Claim::Won),
+            Err(object_store::Error::AlreadyExists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        match self.read(number).await? {
+            Some(lease) if lease.body.as_ref() == Some(body) => Ok(Claim::Won),
+            Some(lease) => Ok(Claim::Taken(lease)),
+            // It was deleted in between, so much newer ones are there.
+            None => Err(LeaseError::Racing),
+        }
     }
 
-    /// Deletes what is much older than `newest`, oldest first, so that no number lies before a hole. Does
-    /// something only at every 64th number, and at the first call.
+    /// Deletes what is much older than `newest`, oldest first. Does something only at every 64th number, and at
+    /// the first call.
     ///
     /// # Errors
     /// See [`LeaseError`]; the next call goes on.
@@ -206,24 +181,6 @@ impl LeaseRow {
             body: body.ok(),
         }))
     }
-
-    /// `false`: it exists already.
-    async fn create(&self, number: u64, body: &LeaseBody) -> Result<bool, LeaseError> {
-        let payload = PutPayload::from(body.seal(number));
-        let options = PutOptions {
-            mode: PutMode::Create,
-            ..PutOptions::default()
-        };
-        match self
-            .objects
-            .put_opts(&self.path(number), payload, options)
-            .await
-        {
-            Ok(_) => Ok(true),
-            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -231,48 +188,40 @@ mod tests {
     use object_store::local::LocalFileSystem;
     use object_store::memory::InMemory;
 
+    use super::super::LeaseKind;
     use super::super::body::tests::body;
     use super::*;
 
-    fn number(claim: &Claim) -> u64 {
-        match claim {
-            Claim::Won(lease) | Claim::Lost(lease) => lease.number,
+    fn held(number: u64, incarnation: u128) -> Lease {
+        Lease {
+            number,
+            body: Some(body(incarnation)),
         }
-    }
-
-    fn won(claim: &Claim) -> bool {
-        matches!(claim, Claim::Won(_))
     }
 
     async fn the_contract(objects: Arc<dyn ObjectStore>) {
         let row = LeaseRow::new(Arc::clone(&objects), "some/prefix");
         assert_eq!(row.newest().await.unwrap(), None);
-        let claim = row.create_next(None, &body(1)).await.unwrap();
-        assert_eq!((won(&claim), number(&claim)), (true, 1));
+        assert_eq!(row.create(1, &body(1)).await.unwrap(), Claim::Won);
         // Another one that saw the row empty loses, and learns to whom.
-        let claim = row.create_next(None, &body(2)).await.unwrap();
-        assert_eq!(
-            claim,
-            Claim::Lost(Lease {
-                number: 1,
-                body: Some(body(1))
-            })
-        );
-        // The answer was lost: the repetition finds it done, without a second number.
-        let claim = row.create_next(None, &body(1)).await.unwrap();
-        assert_eq!((won(&claim), number(&claim)), (true, 1));
-        let claim = row.create_next(Some(1), &body(1)).await.unwrap();
-        assert_eq!((won(&claim), number(&claim)), (true, 2));
+        let claim = row.create(1, &body(2)).await.unwrap();
+        assert_eq!(claim, Claim::Taken(held(1, 1)));
+        // The answer was lost: the repetition finds it done.
+        assert_eq!(row.create(1, &body(1)).await.unwrap(), Claim::Won);
         // A renewal that landed late isn't mistaken for the release.
-        let claim = row.release(1, &body(1)).await.unwrap();
-        assert_eq!((won(&claim), number(&claim)), (true, 3));
-        let newest = row.newest().await.unwrap().unwrap();
-        assert_eq!(newest.body.map(|body| body.kind), Some(LeaseKind::Released));
-        // Who wakes up after others have gone on doesn't win with a number that nobody looks at.
-        let claim = row.create_next(Some(3), &body(2)).await.unwrap();
-        assert_eq!((won(&claim), number(&claim)), (true, 4));
-        let paused = row.create_next(Some(1), &body(1)).await.unwrap();
-        assert_eq!((won(&paused), number(&paused)), (false, 4));
+        let released = LeaseBody {
+            kind: LeaseKind::Released,
+            ..body(1)
+        };
+        let claim = row.create(1, &released).await.unwrap();
+        assert_eq!(claim, Claim::Taken(held(1, 1)));
+        assert_eq!(row.create(2, &released).await.unwrap(), Claim::Won);
+        assert_eq!(row.create(3, &body(2)).await.unwrap(), Claim::Won);
+        assert_eq!(row.newest().await.unwrap(), Some(held(3, 2)));
+        assert_eq!(row.behind(1).await.unwrap(), Some(held(3, 2)));
+        assert_eq!(row.behind(3).await.unwrap(), None);
+        let other = LeaseRow::new(objects, "some");
+        assert_eq!(other.newest().await.unwrap(), None);
     }
 
     #[tokio::test]
@@ -283,28 +232,24 @@ mod tests {
     #[tokio::test]
     async fn the_contract_holds_in_a_folder() {
         let folder = tempfile::tempdir().unwrap();
-        the_contract(Arc::new(
-            LocalFileSystem::new_with_prefix(folder.path()).unwrap(),
-        ))
-        .await;
+        let objects = LocalFileSystem::new_with_prefix(folder.path()).unwrap();
+        the_contract(Arc::new(objects)).await;
     }
 
     #[tokio::test]
-    async fn old_numbers_are_deleted_and_never_reached_again() {
+    async fn old_numbers_are_deleted_and_a_paused_process_sees_the_newest_all_the_same() {
         let objects: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let row = LeaseRow::new(Arc::clone(&objects), "");
-        let mut newest = 0;
-        for _ in 0..200 {
-            let claim = row.create_next(Some(newest), &body(1)).await.unwrap();
-            newest = number(&claim);
-            row.trim(newest).await.unwrap();
-            assert!(row.numbers().await.unwrap().len() <= 2 * KEPT as usize);
+        for number in 1..=200 {
+            assert_eq!(row.create(number, &body(1)).await.unwrap(), Claim::Won);
+            row.trim(number).await.unwrap();
+            let kept = row.numbers().await.unwrap();
+            assert!(kept.len() as u64 <= 2 * KEPT);
+            assert!(number < KEPT || kept.len() as u64 >= KEPT);
         }
-        let numbers = row.numbers().await.unwrap();
-        assert!(numbers[0] > 64 && numbers.last() == Some(&200));
-        // A process that paused before they were deleted finds its number free, but loses.
-        let paused = row.create_next(Some(3), &body(2)).await.unwrap();
-        assert_eq!((won(&paused), number(&paused)), (false, 200));
+        // It finds the number behind its own free, far below the newest.
+        assert_eq!(row.create(4, &body(2)).await.unwrap(), Claim::Won);
+        assert_eq!(row.newest().await.unwrap(), Some(held(200, 1)));
     }
 
     #[tokio::test]
@@ -318,9 +263,7 @@ mod tests {
             body: None,
         };
         assert_eq!(row.newest().await.unwrap(), Some(unreadable.clone()));
-        let claim = row.create_next(None, &body(1)).await.unwrap();
-        assert_eq!(claim, Claim::Lost(unreadable));
-        let claim = row.create_next(Some(1), &body(1)).await.unwrap();
-        assert!(won(&claim));
+        let claim = row.create(1, &body(1)).await.unwrap();
+        assert_eq!(claim, Claim::Taken(unreadable));
     }
 }
