@@ -25,6 +25,20 @@ impl TestCodec {
             Self::Zstd => 4,
         }
     }
+
+    /// What a producer does with this codec to the records of a batch, or to a message set of the old formats.
+    pub fn compress(self, bytes: &[u8]) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::None => bytes.to_vec(),
+            Self::Gzip => {
+                let mut encoder =
+                    flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+                encoder.write_all(bytes)?;
+                encoder.finish()?
+            }
+            Self::Zstd => zstd::encode_all(bytes, 3)?,
+        })
+    }
 }
 
 /// One record to produce.
@@ -124,7 +138,10 @@ impl TestBatch {
                 record,
             );
         }
-        let records = compress(self.codec, &records).expect("compression to memory can't fail");
+        let records = self
+            .codec
+            .compress(&records)
+            .expect("compression to memory can't fail");
         let count = i32::try_from(self.records.len()).expect("few records");
 
         let mut checked = BytesMut::new();
@@ -193,19 +210,6 @@ fn take_varint(bytes: &mut impl Buf) -> Result<i64> {
 
 fn crc32c(bytes: &[u8]) -> u32 {
     u32::try_from(checksum(CrcAlgorithm::Crc32Iscsi, bytes)).expect("a 32-bit checksum")
-}
-
-fn compress(codec: TestCodec, bytes: &[u8]) -> Result<Vec<u8>> {
-    Ok(match codec {
-        TestCodec::None => bytes.to_vec(),
-        TestCodec::Gzip => {
-            let mut encoder =
-                flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-            encoder.write_all(bytes)?;
-            encoder.finish()?
-        }
-        TestCodec::Zstd => zstd::encode_all(bytes, 3)?,
-    })
 }
 
 /// A record read back.

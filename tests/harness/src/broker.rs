@@ -87,6 +87,12 @@ impl Broker {
         {
             arguments.extend(["--store".into(), format!("s3://{bucket}/{prefix}")]);
             environment.extend(S3Server::client_environment(endpoint));
+            if let Some(credentials) = &self.options.credentials {
+                environment.retain(|(name, _)| {
+                    !["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"].contains(&&**name)
+                });
+                environment.extend(credentials.iter().cloned());
+            }
         }
         arguments.extend(["--kafka-listen".into(), address(self.kafka_port)]);
         arguments.extend(["--kafka-advertise".into(), address(self.kafka_port)]);

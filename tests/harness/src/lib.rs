@@ -2,7 +2,8 @@
 //!
 //! * [`Broker`] runs the real `tidegate` binary (or, with `TIDEGATE_TEST_TARGET=kafka`, an Apache Kafka broker, so
 //!   that a test's expectation can be proven by Kafka itself), and kills, pauses, stops and restarts it.
-//! * [`S3Server`] runs versitygw on loopback; [`FaultProxy`] stands between a broker and it and misbehaves by rule.
+//! * [`S3Server`] runs versitygw on loopback; [`FaultProxy`] stands between a broker and it and misbehaves by rule;
+//!   [`CredentialService`] hands out credentials that expire.
 //! * [`RawClient`] sends any request at any version, or bytes that no client would send; [`TestBatch`] builds and
 //!   [`decode_batches`] reads record batches with code of its own, so that no test checks the product with itself.
 //! * [`Tools`] finds what `cargo xtask tools` installed.
@@ -12,6 +13,7 @@
 mod batch;
 mod broker;
 mod cluster;
+mod credentials;
 mod fault_proxy;
 mod http;
 mod kafka;
@@ -26,6 +28,7 @@ mod wire;
 pub use batch::{DecodedBatch, DecodedRecord, TestBatch, TestCodec, TestRecord, decode_batches};
 pub use broker::Broker;
 pub use cluster::Cluster;
+pub use credentials::CredentialService;
 pub use fault_proxy::{Action, FaultProxy, LoggedRequest, Operation, RuleId, S3Request};
 pub use http::{HttpResponse, http_get, http_post};
 pub use options::{BrokerOptions, Durability, Setting, Store, Target};

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::credentials::CredentialService;
+
 /// Which product a broker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
@@ -74,6 +76,8 @@ pub enum Setting {
     UploadSizeBytes,
     /// Age at which not-yet-uploaded records are cut into an object, in milliseconds.
     UploadAgeMs,
+    /// How often the retention of topics is looked at, in milliseconds.
+    RetentionCheckMs,
     /// Bytes of local disk that the WAL may take.
     WalCapacityBytes,
     /// Bytes of one WAL file.
@@ -89,6 +93,7 @@ impl Setting {
             Self::AutoCreateTopics => "auto.create.topics.enable",
             Self::DefaultPartitions => "num.partitions",
             Self::MaxRequestBytes => "socket.request.max.bytes",
+            Self::RetentionCheckMs => "log.retention.check.interval.ms",
             Self::UploadSizeBytes
             | Self::UploadAgeMs
             | Self::WalCapacityBytes
@@ -109,6 +114,7 @@ impl Setting {
             Self::MaxRequestBytes => ("TIDEGATE_KAFKA_MAX_REQUEST_BYTES", ""),
             Self::UploadSizeBytes => ("TIDEGATE_UPLOAD_SIZE_BYTES", ""),
             Self::UploadAgeMs => ("TIDEGATE_UPLOAD_AGE", "ms"),
+            Self::RetentionCheckMs => ("TIDEGATE_TOPICS_RETENTION_CHECK", "ms"),
             Self::WalCapacityBytes => ("TIDEGATE_WAL_CAPACITY_BYTES", ""),
             Self::WalFileBytes => ("TIDEGATE_WAL_FILE_BYTES", ""),
         };
@@ -125,6 +131,7 @@ pub struct BrokerOptions {
     pub(crate) data_dir: Option<PathBuf>,
     pub(crate) broker_id: Option<u32>,
     pub(crate) settings: Vec<(Setting, String)>,
+    pub(crate) credentials: Option<Vec<(String, String)>>,
 }
 
 impl Default for BrokerOptions {
@@ -136,6 +143,7 @@ impl Default for BrokerOptions {
             data_dir: None,
             broker_id: Some(1),
             settings: vec![(Setting::GroupInitialRebalanceDelayMs, "0".into())],
+            credentials: None,
         }
     }
 }
@@ -150,6 +158,12 @@ impl BrokerOptions {
     /// The object store.
     pub fn store(mut self, store: Store) -> Self {
         self.store = store;
+        self
+    }
+
+    /// Credentials for the store from a service instead of the environment.
+    pub fn credentials(mut self, service: &CredentialService) -> Self {
+        self.credentials = Some(service.client_environment());
         self
     }
 

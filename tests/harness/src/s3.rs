@@ -9,8 +9,8 @@ use tempfile::TempDir;
 use crate::scratch::scratch;
 use crate::{Process, Tools, free_port, http_get, wait_for};
 
-const ACCESS_KEY: &str = "tidegate-test";
-const SECRET_KEY: &str = "tidegate-test-secret";
+pub(crate) const ACCESS_KEY: &str = "tidegate-test";
+pub(crate) const SECRET_KEY: &str = "tidegate-test-secret";
 
 /// A running S3 server. Buckets are folders, so tests can look at objects without asking the server.
 #[derive(Debug)]

@@ -52,6 +52,11 @@ impl Tools {
         Ok(format!("{}/*", self.path("kafka-4.4.0/lib")?.display()))
     }
 
+    /// Class path of Kafka Connect 4.4.0.
+    pub fn connect_classpath(&self) -> Result<String> {
+        Ok(format!("{}/*", self.path("connect-4.4.0/lib")?.display()))
+    }
+
     /// franz-go's own test binary for `pkg/kgo`.
     pub fn franz_go_suite(&self) -> Result<PathBuf> {
         self.path("bin/kgo.test")

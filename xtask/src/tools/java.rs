@@ -1,4 +1,5 @@
-//! Apache Kafka's jars: command-line clients for the tests, and the broker that performance is compared with.
+//! Apache Kafka's jars: command-line clients for the tests, and the broker that performance is compared with; and those
+//! of Kafka Connect.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,11 +8,21 @@ use anyhow::Result;
 
 use crate::command::{root, run_logged};
 
+/// Kafka's own jars.
 pub(super) fn install(tools: &Path) -> Result<()> {
-    let project = root().join("tests/clients/java/pom.xml");
+    install_project(tools, "kafka-4.4.0", "tests/clients/java/pom.xml")
+}
+
+/// Those of Kafka Connect, which bring an HTTP server along.
+pub(super) fn install_connect(tools: &Path) -> Result<()> {
+    install_project(tools, "connect-4.4.0", "tests/clients/java/connect/pom.xml")
+}
+
+fn install_project(tools: &Path, name: &str, project: &str) -> Result<()> {
+    let project = root().join(project);
     let pins = std::fs::read_to_string(&project)?;
-    let library = tools.join("kafka-4.4.0/lib");
-    super::once(tools, "kafka-4.4.0", &pins, |log| {
+    let library = tools.join(name).join("lib");
+    super::once(tools, name, &pins, |log| {
         if library.exists() {
             std::fs::remove_dir_all(&library)?;
         }

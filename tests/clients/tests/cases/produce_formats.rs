@@ -97,21 +97,33 @@ async fn a_topic_codec_never_makes_bytes_that_lie_about_their_codec() -> Result<
     Ok(())
 }
 
-/// A message set of format 1 (before KIP-98): offset, size, CRC32, magic, attributes, timestamp, key, value.
-fn format_1_message(value: &[u8]) -> Bytes {
+/// A message of format 1 (before KIP-98): offset, size, CRC32, magic, attributes, timestamp, key, value.
+fn format_1_message(offset: i64, attributes: i8, value: &[u8]) -> Bytes {
     let mut checked = BytesMut::new();
     checked.put_i8(1);
-    checked.put_i8(0);
+    checked.put_i8(attributes);
     checked.put_i64(now_ms());
     checked.put_i32(-1);
     checked.put_i32(i32::try_from(value.len()).expect("a short value"));
     checked.put_slice(value);
     let mut message = BytesMut::new();
-    message.put_i64(0);
+    message.put_i64(offset);
     message.put_i32(i32::try_from(checked.len() + 4).expect("a short message"));
     message.put_u32(crc32(&checked));
     message.put_slice(&checked);
     message.freeze()
+}
+
+/// The message sets of O-PR-04, each of two records: plain, and a gzip wrapper with relative inner offsets.
+fn format_1_sets() -> Result<[(&'static str, Bytes); 2]> {
+    const GZIP: i8 = 1;
+    let inner = [
+        format_1_message(0, 0, b"old"),
+        format_1_message(1, 0, b"older"),
+    ]
+    .concat();
+    let wrapper = format_1_message(1, GZIP, &TestCodec::Gzip.compress(&inner)?);
+    Ok([("plain", inner.into()), ("gzip wrapper", wrapper)])
 }
 
 /// CRC-32 (ISO-HDLC), the checksum of the old formats.
@@ -158,48 +170,59 @@ async fn produce_0_to_2_are_listed_and_refused_and_nothing_is_stored() -> Result
     assert_eq!(produce_row.min_version, 0);
 
     let topic = create_topic(&mut client, "old-format", 1, &[]).await?;
-    let mut old = connect().await?;
-    old.send_by_hand(0, 2, &produce_2_body(&topic, &format_1_message(b"old")))
-        .await?;
-    // Refused by an error or by closing, never by silence.
-    let refusal = tokio::time::timeout(Duration::from_secs(10), old.receive_frame()).await?;
-    if let Ok(frame) = refusal {
-        // Correlation id, one topic, its name, one partition, its index, then the code.
-        let at = 4 + 4 + 2 + topic.name.len() + 4 + 4;
-        let code = frame
-            .get(at..at + 2)
-            .map(|two| i16::from_be_bytes([two[0], two[1]]));
-        let refusals = [
-            errors::UNSUPPORTED_VERSION,
-            errors::UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ];
-        ensure!(
-            code.is_some_and(|code| refusals.contains(&code)),
-            "answered {code:?}"
-        );
+    for (set, bytes) in format_1_sets()? {
+        let mut old = connect().await?;
+        old.send_by_hand(0, 2, &produce_2_body(&topic, &bytes))
+            .await?;
+        // Refused by an error or by closing, never by silence.
+        let refusal = tokio::time::timeout(Duration::from_secs(10), old.receive_frame()).await?;
+        if let Ok(frame) = refusal {
+            // Correlation id, one topic, its name, one partition, its index, then the code.
+            let at = 4 + 4 + 2 + topic.name.len() + 4 + 4;
+            let code = frame
+                .get(at..at + 2)
+                .map(|two| i16::from_be_bytes([two[0], two[1]]));
+            let refusals = [
+                errors::UNSUPPORTED_VERSION,
+                errors::UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            ];
+            ensure!(
+                code.is_some_and(|code| refusals.contains(&code)),
+                "{set}: answered {code:?}"
+            );
+        }
+        assert_eq!(end_offset(&mut client, &topic, 0).await?, 0, "{set}");
     }
-    assert_eq!(end_offset(&mut client, &topic, 0).await?, 0);
     Ok(())
 }
 
-/// O-PR-04.
+/// O-PR-04. The last of the sets has a producer's id and sequence where the newer format has them.
 #[tokio::test]
 async fn format_1_in_a_new_produce_version_is_refused_and_nothing_is_stored() -> Result<()> {
+    const MAGIC_AT: usize = 16;
     let mut client = connect().await?;
     let topic = create_topic(&mut client, "old-format", 1, &[]).await?;
-    for version in [3, 9] {
-        let answer = produce(&mut client, version, &topic, 0, format_1_message(b"old")).await?;
-        let refusals = [
-            errors::INVALID_RECORD,
-            errors::UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        ];
-        ensure!(
-            refusals.contains(&answer.error_code),
-            "version {version} answered {}",
-            answer.error_code
-        );
+    let idempotent = TestBatch::of_values(now_ms(), ["old"]).with_producer(4711, 0, 0);
+    let mut idempotent = BytesMut::from(&idempotent.encode()[..]);
+    idempotent[MAGIC_AT] = 1;
+    let sets = format_1_sets()?
+        .into_iter()
+        .chain([("idempotent", idempotent.freeze())]);
+    for (set, bytes) in sets {
+        for version in [3, 9] {
+            let answer = produce(&mut client, version, &topic, 0, bytes.clone()).await?;
+            let refusals = [
+                errors::INVALID_RECORD,
+                errors::UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            ];
+            ensure!(
+                refusals.contains(&answer.error_code),
+                "{set}, version {version}: answered {}",
+                answer.error_code
+            );
+            assert_eq!(end_offset(&mut client, &topic, 0).await?, 0, "{set}");
+        }
     }
-    assert_eq!(end_offset(&mut client, &topic, 0).await?, 0);
     produce_ok(
         &mut client,
         &topic,

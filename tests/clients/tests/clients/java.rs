@@ -11,7 +11,7 @@ use crate::support::{brokers, create_topic, expect_values, run, unique, values};
 const COUNT: usize = 300;
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn java(class: &str, arguments: &[&str], input: Option<&str>) -> Result<String> {
+pub(crate) fn java(class: &str, arguments: &[&str], input: Option<&str>) -> Result<String> {
     let classpath = Tools::find()?.kafka_classpath()?;
     let mut command = Command::new("java");
     // Without a configuration, log4j writes errors to standard output, which is what the tests read.
@@ -29,11 +29,11 @@ fn java(class: &str, arguments: &[&str], input: Option<&str>) -> Result<String> 
     run(&mut command, input, LIMIT)
 }
 
-const TOPICS: &str = "org.apache.kafka.tools.TopicCommand";
+pub(crate) const TOPICS: &str = "org.apache.kafka.tools.TopicCommand";
 const PRODUCER: &str = "org.apache.kafka.tools.ConsoleProducer";
 const CONSUMER: &str = "org.apache.kafka.tools.consumer.ConsoleConsumer";
 const GROUPS: &str = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
-const CONFIGS: &str = "org.apache.kafka.tools.ConfigCommand";
+pub(crate) const CONFIGS: &str = "org.apache.kafka.tools.ConfigCommand";
 
 #[test]
 fn the_console_clients_round_trip_in_every_codec() -> Result<()> {

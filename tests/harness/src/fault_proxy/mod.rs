@@ -152,6 +152,12 @@ async fn act(
             status,
             &error_body(code, &request.key),
         ))),
+        Some(Action::WrongClock { date }) => {
+            let body = error_body("RequestTimeTooSkewed", &request.key);
+            let mut answer = Message::answer(403, &body);
+            answer.headers.push(("Date".into(), date.into()));
+            Ok(Some(answer))
+        }
         Some(Action::Delay(duration)) => {
             tokio::time::sleep(duration).await;
             Ok(Some(forward(message, upstream, server).await?))

@@ -130,6 +130,11 @@ pub enum Action {
         /// S3 error code, such as `SlowDown`.
         code: &'static str,
     },
+    /// Not forwarded; answered with 403 `RequestTimeTooSkewed` by a store with a clock of its own.
+    WrongClock {
+        /// The answer's `Date`.
+        date: &'static str,
+    },
     /// Forwarded after a pause.
     Delay(Duration),
     /// Never answered (an hour).
@@ -165,6 +170,11 @@ impl Action {
         status: 403,
         code: "RequestTimeTooSkewed",
     };
+    /// 400 `ExpiredToken`.
+    pub const EXPIRED_TOKEN: Self = Self::Answer {
+        status: 400,
+        code: "ExpiredToken",
+    };
     /// 403 `AccessDenied`.
     pub const DENIED: Self = Self::Answer {
         status: 403,
@@ -176,6 +186,7 @@ impl fmt::Debug for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Answer { status, code } => write!(f, "Answer({status} {code})"),
+            Self::WrongClock { date } => write!(f, "WrongClock({date})"),
             Self::Delay(duration) => write!(f, "Delay({duration:?})"),
             Self::Hang => f.write_str("Hang"),
             Self::DropReply => f.write_str("DropReply"),
