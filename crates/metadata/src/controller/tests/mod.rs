@@ -22,6 +22,7 @@ use crate::store::{MemoryOpener, StoreOpener};
 mod commits;
 mod failures;
 mod leadership;
+mod moves;
 mod property;
 mod rules;
 
