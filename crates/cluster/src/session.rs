@@ -15,9 +15,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use tidegate_metadata::api::StaleBrokerEpoch;
-use tidegate_metadata::{Endpoint, WalIdentity};
-
-pub use tidegate_metadata::ImageDelta;
+use tidegate_metadata::{Endpoint, ImageDelta, WalIdentity};
 use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch};
 use tokio::sync::mpsc;
 use uuid::Uuid;

@@ -153,7 +153,10 @@ async fn a_peer_that_hangs_up_after_reading_leaves_the_outcome_unknown() {
     let peer = async {
         let (mut stream, _) = listener.accept().await.unwrap();
         // An empty SETTINGS frame: as much HTTP/2 as is needed to be sent a request.
-        stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
+        stream
+            .write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0])
+            .await
+            .unwrap();
         let mut preface = [0; 24];
         stream.read_exact(&mut preface).await.unwrap();
         loop {

@@ -39,6 +39,9 @@ fn outcome() -> ObjectOutcome {
             SegmentOutcome::Committed {
                 committed_end: offset(9),
             },
+            SegmentOutcome::Overtaken {
+                committed_end: offset(9),
+            },
             SegmentOutcome::TopicDeleted,
             SegmentOutcome::Superseded {
                 sealed_end: offset(4),

@@ -2,6 +2,7 @@
 
 use futures::StreamExt;
 use std::time::Duration;
+use tidegate_metadata::ClusterImage;
 use tidegate_metadata::api::StaleBrokerEpoch;
 use tidegate_types::ControllerEpoch;
 use uuid::Uuid;
@@ -55,6 +56,20 @@ async fn heartbeats_go_up_and_the_feed_comes_down() {
         feeding.send(FeedItem::Ack { sequence }).await.unwrap();
         let fed = soon("an acknowledgement", held.feed.next()).await;
         assert_eq!(fed, Some(FeedItem::Ack { sequence }));
+    }
+}
+
+#[tokio::test]
+async fn pictures_and_their_changes_come_down() {
+    let rig = Rig::start().await;
+    let (open, _beating, feeding) = session(welcome());
+    rig.host.open.answers(Ok(open));
+    let mut held = rig.remote_host().open(hello()).await.unwrap();
+    let picture = ClusterImage::empty("c");
+    for delta in [picture.snapshot(), picture.delta_to(&picture)] {
+        let item = FeedItem::Image(Box::new(delta));
+        feeding.send(item.clone()).await.unwrap();
+        assert_eq!(soon("a picture", held.feed.next()).await, Some(item));
     }
 }
 
