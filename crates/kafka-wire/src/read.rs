@@ -286,6 +286,24 @@ impl<'a> Reader<'a> {
         Ok(Some(count))
     }
 
+    /// Reads an array whose elements are plain values, each of at least `wire_bytes`. It isn't null.
+    pub(crate) fn array<T>(
+        &mut self,
+        field: &'static str,
+        flexible: bool,
+        wire_bytes: usize,
+        mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
+        let position = self.position();
+        let count = self.array_count(field, flexible, wire_bytes, size_of::<T>())?;
+        let count = required(field, position, count)?;
+        let mut elements = Vec::with_capacity(count);
+        for _ in 0..count {
+            elements.push(element(self)?);
+        }
+        Ok(elements)
+    }
+
     /// Charges memory to the budget.
     pub(crate) fn charge(&mut self, field: &'static str, bytes: usize) -> Result<(), Malformed> {
         match self.budget.left_bytes.checked_sub(bytes) {
@@ -430,17 +448,23 @@ impl Splitter {
         Ok(length.map(|length| self.split(length)))
     }
 
-    pub(crate) fn array_count(
+    /// Reads an array whose elements hold pieces of the request, each of at least `wire_bytes`. It isn't null.
+    pub(crate) fn array<T>(
         &mut self,
         field: &'static str,
         flexible: bool,
         wire_bytes: usize,
-        memory_bytes: usize,
-    ) -> Result<usize, Malformed> {
+        mut element: impl FnMut(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<Vec<T>, Malformed> {
         let position = self.taken;
         let count =
-            self.read(|reader| reader.array_count(field, flexible, wire_bytes, memory_bytes))?;
-        required(field, position, count)
+            self.read(|reader| reader.array_count(field, flexible, wire_bytes, size_of::<T>()))?;
+        let count = required(field, position, count)?;
+        let mut elements = Vec::with_capacity(count);
+        for _ in 0..count {
+            elements.push(element(self)?);
+        }
+        Ok(elements)
     }
 
     /// Splits off bytes whose presence was checked when their length was read.

@@ -43,6 +43,15 @@ impl TopicRef {
         required(field, position, name).map(Self::Name)
     }
 
+    /// The fewest bytes that a topic and the array of its partitions take in a request.
+    pub(crate) fn smallest_bytes(flexible: bool, by_id: bool) -> usize {
+        match (by_id, flexible) {
+            (true, _) => size_of::<Uuid>() + 2,
+            (false, true) => 3,
+            (false, false) => 6,
+        }
+    }
+
     /// Writes the topic the way the version wants it. A response that has the other kind of name is a
     /// broker's mistake and is written with an empty one.
     pub(crate) fn encode(&self, out: &mut Writer, by_id: bool) {

@@ -1,6 +1,5 @@
 use bytes::BytesMut;
 use kafka_protocol::protocol::StrBytes;
-use uuid::Uuid;
 
 use super::{FLEXIBLE_SINCE, TOPIC_IDS_SINCE};
 use crate::bounds::DecodeLimits;
@@ -67,28 +66,15 @@ impl FetchRequest {
         let flexible = version >= FLEXIBLE_SINCE;
         let mut body = Splitter::new(body, Budget::new(limits.max_decoded_bytes));
         let mut request = body.read(|reader| Self::decode_start(reader, version))?;
-        let count = body.array_count(
-            "topics",
-            flexible,
-            smallest_topic_bytes(version),
-            size_of::<FetchTopic>(),
-        )?;
-        request.topics.reserve_exact(count);
-        for _ in 0..count {
-            request.topics.push(FetchTopic::decode(&mut body, version)?);
-        }
+        let smallest = TopicRef::smallest_bytes(flexible, version >= TOPIC_IDS_SINCE);
+        request.topics = body.array("topics", flexible, smallest, |body| {
+            FetchTopic::decode(body, version)
+        })?;
         if version >= 7 {
-            let count = body.array_count(
-                "forgotten_topics_data",
-                flexible,
-                smallest_topic_bytes(version),
-                size_of::<ForgottenTopic>(),
-            )?;
-            request.forgotten.reserve_exact(count);
-            for _ in 0..count {
-                let forgotten = ForgottenTopic::decode(&mut body, version)?;
-                request.forgotten.push(forgotten);
-            }
+            request.forgotten =
+                body.array("forgotten_topics_data", flexible, smallest, |body| {
+                    ForgottenTopic::decode(body, version)
+                })?;
         }
         if version >= 11 {
             let position = body.position();
@@ -164,17 +150,11 @@ impl FetchTopic {
     fn decode(body: &mut Splitter, version: i16) -> Result<Self, Malformed> {
         let flexible = version >= FLEXIBLE_SINCE;
         let topic = TopicRef::decode(body, "topic", flexible, version >= TOPIC_IDS_SINCE)?;
-        let count = body.array_count(
-            "partitions",
-            flexible,
-            smallest_partition_bytes(version),
-            size_of::<FetchPartition>(),
-        )?;
+        let smallest = smallest_partition_bytes(version);
         let partitions = body.read(|reader| {
-            let mut partitions = Vec::with_capacity(count);
-            for _ in 0..count {
-                partitions.push(FetchPartition::decode(reader, version)?);
-            }
+            let partitions = reader.array("partitions", flexible, smallest, |reader| {
+                FetchPartition::decode(reader, version)
+            })?;
             reader.skip_tagged(flexible)?;
             Ok(partitions)
         })?;
@@ -223,26 +203,14 @@ impl ForgottenTopic {
     fn decode(body: &mut Splitter, version: i16) -> Result<Self, Malformed> {
         let flexible = version >= FLEXIBLE_SINCE;
         let topic = TopicRef::decode(body, "topic", flexible, version >= TOPIC_IDS_SINCE)?;
-        let count = body.array_count("partitions", flexible, 4, size_of::<i32>())?;
         let partitions = body.read(|reader| {
-            let mut partitions = Vec::with_capacity(count);
-            for _ in 0..count {
-                partitions.push(reader.int32("partitions")?);
-            }
+            let partitions = reader.array("partitions", flexible, 4, |reader| {
+                reader.int32("partitions")
+            })?;
             reader.skip_tagged(flexible)?;
             Ok(partitions)
         })?;
         Ok(Self { topic, partitions })
-    }
-}
-
-fn smallest_topic_bytes(version: i16) -> usize {
-    if version >= TOPIC_IDS_SINCE {
-        size_of::<Uuid>() + 2
-    } else if version >= FLEXIBLE_SINCE {
-        3
-    } else {
-        6
     }
 }
 

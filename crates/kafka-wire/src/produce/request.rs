@@ -1,6 +1,5 @@
 use bytes::BytesMut;
 use kafka_protocol::protocol::StrBytes;
-use uuid::Uuid;
 
 use super::{FLEXIBLE_SINCE, TOPIC_IDS_SINCE};
 use crate::bounds::DecodeLimits;
@@ -42,16 +41,10 @@ impl ProduceRequest {
         let transactional_id = body.string("transactional_id", flexible)?;
         let (acks, timeout_ms) =
             body.read(|reader| Ok((reader.int16("acks")?, reader.int32("timeout_ms")?)))?;
-        let count = body.array_count(
-            "topic_data",
-            flexible,
-            smallest_topic_bytes(version),
-            size_of::<ProduceTopic>(),
-        )?;
-        let mut topics = Vec::with_capacity(count);
-        for _ in 0..count {
-            topics.push(ProduceTopic::decode(&mut body, version)?);
-        }
+        let smallest = TopicRef::smallest_bytes(flexible, version >= TOPIC_IDS_SINCE);
+        let topics = body.array("topic_data", flexible, smallest, |body| {
+            ProduceTopic::decode(body, version)
+        })?;
         body.read(|reader| reader.skip_tagged(flexible))?;
         Ok(Self {
             transactional_id,
@@ -66,31 +59,15 @@ impl ProduceTopic {
     fn decode(body: &mut Splitter, version: i16) -> Result<Self, Malformed> {
         let flexible = version >= FLEXIBLE_SINCE;
         let topic = TopicRef::decode(body, "name", flexible, version >= TOPIC_IDS_SINCE)?;
-        let count = body.array_count(
-            "partition_data",
-            flexible,
-            smallest_partition_bytes(version),
-            size_of::<ProducePartition>(),
-        )?;
-        let mut partitions = Vec::with_capacity(count);
-        for _ in 0..count {
+        let smallest = smallest_partition_bytes(version);
+        let partitions = body.array("partition_data", flexible, smallest, |body| {
             let index = body.read(|reader| reader.int32("index"))?;
             let records = body.bytes("records", flexible)?;
             body.read(|reader| reader.skip_tagged(flexible))?;
-            partitions.push(ProducePartition { index, records });
-        }
+            Ok(ProducePartition { index, records })
+        })?;
         body.read(|reader| reader.skip_tagged(flexible))?;
         Ok(Self { topic, partitions })
-    }
-}
-
-fn smallest_topic_bytes(version: i16) -> usize {
-    if version >= TOPIC_IDS_SINCE {
-        size_of::<Uuid>() + 2
-    } else if version >= FLEXIBLE_SINCE {
-        3
-    } else {
-        6
     }
 }
 
