@@ -33,6 +33,9 @@ mod options;
 mod planner;
 mod sessions;
 
+#[cfg(test)]
+mod tests;
+
 pub use metrics::ConductorMetrics;
 pub use options::{ConductorOptions, MoveOptions};
 

@@ -328,6 +328,7 @@ pub(crate) fn feed(
         let item = feed.next().await?;
         Some((item, feed))
     })
+    .fuse()
     .boxed()
 }
 
