@@ -2,6 +2,8 @@
 //!
 //! All calls block; call them from a thread that may block. Paths are used as given.
 
+#[cfg(target_os = "linux")]
+mod direct;
 mod real;
 mod sim;
 #[cfg(test)]
@@ -14,6 +16,9 @@ use std::sync::Arc;
 
 pub use real::RealDisk;
 pub use sim::SimDisk;
+
+/// The unit in which a log is written: see [`DiskFile::write_vectored_all_at`].
+pub const BLOCK_BYTES: u64 = 4096;
 
 /// How [`Disk::open`] opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +66,10 @@ pub trait DiskFile: Send + Sync {
     /// Writes all of `bytes`. After an error any part may be written.
     fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
 
-    /// Writes all `slices`, one behind the other, any number of them. The slices are consumed: their
-    /// contents are unspecified afterwards. After an error any part may be written.
+    /// Writes all `slices`, one behind the other, any number of them: the call for a log that is written from
+    /// front to back. What follows them, up to the next multiple of [`BLOCK_BYTES`], may become zeros; the file
+    /// grows by the slices at most. The slices are consumed: their contents are unspecified afterwards. After an
+    /// error any part may be written.
     fn write_vectored_all_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()>;
 
     /// Fills `buffer`; `UnexpectedEof` if the file ends before.

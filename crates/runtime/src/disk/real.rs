@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock, statvfs};
 
+#[cfg(target_os = "linux")]
+use super::direct::{DirectFile, Written};
 use super::{DirLock, Disk, DiskFile, LockError, Open};
 
 /// The kernel takes at most 1024 slices in one call (`IOV_MAX`).
@@ -66,7 +68,7 @@ impl Disk for RealDisk {
             .write(true)
             .create_new(how == Open::CreateNew)
             .open(path)?;
-        Ok(Arc::new(RealFile(file)))
+        Ok(Arc::new(RealFile::new(file, path)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -113,11 +115,59 @@ impl Disk for RealDisk {
     }
 }
 
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    #[cfg(target_os = "linux")]
+    direct: Option<DirectFile>,
+}
+
+impl RealFile {
+    #[cfg(target_os = "linux")]
+    fn new(file: File, path: &Path) -> Self {
+        use std::os::unix::fs::OpenOptionsExt;
+        // A file system that can't is no error: the page cache does it all then.
+        let direct = OpenOptions::new()
+            .write(true)
+            .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+            .open(path)
+            .and_then(DirectFile::new)
+            .ok();
+        Self { file, direct }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn new(file: File, _path: &Path) -> Self {
+        Self { file }
+    }
+
+    /// Whether all slices could be written past the page cache.
+    #[cfg(target_os = "linux")]
+    fn write_directly(&self, slices: &[IoSlice<'_>], position: u64) -> io::Result<bool> {
+        match &self.direct {
+            Some(direct) => Ok(direct.write(slices, position, &self.file)? == Written::All),
+            None => Ok(false),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn write_directly(&self, _slices: &[IoSlice<'_>], _position: u64) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Something was written through the page cache.
+    fn changed(&self) -> io::Result<()> {
+        #[cfg(target_os = "linux")]
+        if let Some(direct) = &self.direct {
+            direct.changed(self.len()?);
+        }
+        Ok(())
+    }
+}
 
 impl DiskFile for RealFile {
     fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, position)
+        self.file.write_all_at(bytes, position)?;
+        self.changed()
     }
 
     fn write_vectored_all_at(
@@ -125,10 +175,13 @@ impl DiskFile for RealFile {
         mut slices: &mut [IoSlice<'_>],
         mut position: u64,
     ) -> io::Result<()> {
+        if self.write_directly(slices, position)? {
+            return Ok(());
+        }
         IoSlice::advance_slices(&mut slices, 0);
         while !slices.is_empty() {
             let batch = &slices[..slices.len().min(MAX_SLICES)];
-            match rustix::io::pwritev(&self.0, batch, position) {
+            match rustix::io::pwritev(&self.file, batch, position) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     position += written as u64;
@@ -138,19 +191,19 @@ impl DiskFile for RealFile {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(())
+        self.changed()
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
-        self.0.read_exact_at(buffer, position)
+        self.file.read_exact_at(buffer, position)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 
     fn allocate(&self, length: u64) -> io::Result<()> {
@@ -158,17 +211,18 @@ impl DiskFile for RealFile {
         if position >= length {
             return Ok(());
         }
-        reserve(&self.0, position, length - position)?;
+        reserve(&self.file, position, length - position)?;
         // Reserved blocks are marked unwritten, and the first write to each changes metadata: write them now.
         let zeros = vec![0; ALLOCATE_PIECE_BYTES];
         while position < length {
             let piece = (length - position).min(ALLOCATE_PIECE_BYTES as u64);
             let bytes = usize::try_from(piece).expect("a piece fits memory");
-            self.0.write_all_at(&zeros[..bytes], position)?;
-            self.0.sync_data()?;
+            self.file.write_all_at(&zeros[..bytes], position)?;
+            self.file.sync_data()?;
             position += piece;
         }
-        self.0.sync_all()
+        self.changed()?;
+        self.file.sync_all()
     }
 }
 

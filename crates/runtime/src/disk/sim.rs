@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{DirLock, Disk, DiskFile, LockError, Open};
+use super::{BLOCK_BYTES, DirLock, Disk, DiskFile, LockError, Open};
 
 /// What a disk stores whole or not at all, if it is in a good mood.
 const SECTOR_BYTES: usize = 512;
@@ -579,10 +579,14 @@ impl DiskFile for SimFile {
     }
 
     fn write_vectored_all_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()> {
-        let bytes: Vec<u8> = slices
+        let mut bytes: Vec<u8> = slices
             .iter()
             .flat_map(|slice| slice.iter().copied())
             .collect();
+        // The whole block is written, as the real disk does.
+        let end = position + bytes.len() as u64;
+        let filled = end.next_multiple_of(BLOCK_BYTES).min(self.len()?).max(end) - end;
+        bytes.resize(bytes.len() + usize::try_from(filled).unwrap_or(0), 0);
         self.write_all_at(&bytes, position)
     }
 

@@ -32,6 +32,52 @@ fn written_slices_are_read_back_in_order_however_many() {
     });
 }
 
+/// What a log does: groups of any size, one behind the other, over what an earlier use of the file left there.
+#[test]
+fn a_preallocated_file_takes_groups_of_any_size_one_behind_the_other() {
+    contract(|disk, dir| {
+        disk.create_dir_all(dir).unwrap();
+        let file = disk.open(&dir.join("f"), Open::CreateNew).unwrap();
+        let length = 6 << 20;
+        file.allocate(length).unwrap();
+        file.write_all_at(&vec![0xee; usize::try_from(length).unwrap()], 0)
+            .unwrap();
+        let mut expected = vec![0xee; BLOCK_BYTES as usize + 40];
+        let mut seed = 7u64;
+        for group in 0..200 {
+            // Now and then nearly nothing, a whole number of blocks, and more than is gathered at once.
+            let size = match group % 10 {
+                0 => 1,
+                1 => 2 * BLOCK_BYTES as usize,
+                2 if group == 102 => 2_500_000,
+                _ => {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    usize::try_from(seed >> 50).unwrap()
+                }
+            };
+            let bytes = vec![u8::try_from(group).unwrap(); size];
+            let (front, back) = bytes.split_at(size / 3);
+            let mut slices = [front, back].map(IoSlice::new);
+            file.write_vectored_all_at(&mut slices, expected.len() as u64)
+                .unwrap();
+            file.sync_data().unwrap();
+            expected.extend_from_slice(&bytes);
+            if group == 50 {
+                // Something else writes in between.
+                file.write_all_at(b"head", 0).unwrap();
+                expected[..4].copy_from_slice(b"head");
+            }
+        }
+        assert_eq!(file.len().unwrap(), length, "the length is left alone");
+        let found = contents(&*file);
+        assert!(found[..expected.len()] == expected[..]);
+        let untouched = expected.len().next_multiple_of(BLOCK_BYTES as usize);
+        assert!(found[untouched..].iter().all(|byte| *byte == 0xee));
+        let again = disk.open(&dir.join("f"), Open::Existing).unwrap();
+        assert!(contents(&*again)[..expected.len()] == expected[..]);
+    });
+}
+
 #[test]
 fn names_follow_create_rename_and_remove() {
     contract(|disk, dir| {

@@ -1,0 +1,190 @@
+//! Writes past the page cache (`O_DIRECT`).
+//!
+//! A log is written once, synced at once and, as a rule, never read again: the page cache costs it a copy, the
+//! search for dirty pages at each sync and memory. The kernel wants such writes aligned in memory and in the file,
+//! so slices are gathered in an aligned buffer, and the block in which a write ends is kept: the next write begins
+//! in it and has to store it once more. A block is the file system's unit of writing either way, so a power cut
+//! endangers nothing that a write through the page cache wouldn't.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::BLOCK_BYTES;
+
+const BLOCK: usize = BLOCK_BYTES as usize;
+/// Gathered and written at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// The second, direct handle of a file.
+pub(super) struct DirectFile {
+    file: File,
+    /// The length of the file; only what lies within is written directly, so that its length stays exact.
+    length: AtomicU64,
+    /// The file system refused: from here on everything goes through the page cache.
+    refused: AtomicBool,
+    last: Mutex<LastBlock>,
+}
+
+/// The block in which the last write ended, up to there.
+struct LastBlock {
+    end: u64,
+    bytes: Vec<u8>,
+}
+
+/// What [`DirectFile::write`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    All,
+    /// Nothing: it has to go through the page cache.
+    Refused,
+}
+
+impl DirectFile {
+    /// `file` is open with `O_DIRECT`.
+    pub(super) fn new(file: File) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        Ok(Self {
+            file,
+            length: AtomicU64::new(length),
+            refused: AtomicBool::new(false),
+            last: Mutex::new(LastBlock {
+                end: 0,
+                bytes: Vec::new(),
+            }),
+        })
+    }
+
+    /// The file was changed by another way: what is remembered of it may be wrong.
+    pub(super) fn changed(&self, length: u64) {
+        let mut last = self.last.lock();
+        last.end = 0;
+        last.bytes.clear();
+        self.length.store(length, Ordering::Release);
+    }
+
+    /// Writes all slices, one behind the other. What follows them in their last block becomes zeros.
+    pub(super) fn write(
+        &self,
+        slices: &[IoSlice<'_>],
+        position: u64,
+        buffered: &File,
+    ) -> io::Result<Written> {
+        let total: u64 = slices.iter().map(|slice| slice.len() as u64).sum();
+        let end = position + total;
+        let beyond = end.next_multiple_of(BLOCK_BYTES) > self.length.load(Ordering::Acquire);
+        if total == 0 || beyond || self.refused.load(Ordering::Relaxed) {
+            return Ok(Written::Refused);
+        }
+        let mut last = self.last.lock();
+        if last.end != position {
+            last.bytes.resize(within_block(position), 0);
+            let block = position - last.bytes.len() as u64;
+            buffered.read_exact_at(&mut last.bytes, block)?;
+        }
+        let mut gathered = Gathered::new(last.bytes.len() + to_usize(total));
+        gathered.push(&last.bytes);
+        let mut at = position - last.bytes.len() as u64;
+        // Valid again only once everything is written.
+        last.end = 0;
+        for slice in slices {
+            let mut rest: &[u8] = slice;
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(gathered.room()));
+                gathered.push(now);
+                rest = later;
+                if gathered.room() == 0 {
+                    if self.flush(&gathered, &mut at)? == Written::Refused {
+                        return Ok(Written::Refused);
+                    }
+                    gathered.clear();
+                }
+            }
+        }
+        last.bytes.clear();
+        let whole = gathered.bytes().len() / BLOCK * BLOCK;
+        last.bytes.extend_from_slice(&gathered.bytes()[whole..]);
+        gathered.fill_block();
+        if self.flush(&gathered, &mut at)? == Written::Refused {
+            return Ok(Written::Refused);
+        }
+        last.end = end;
+        Ok(Written::All)
+    }
+
+    fn flush(&self, gathered: &Gathered, at: &mut u64) -> io::Result<Written> {
+        let mut bytes = gathered.bytes();
+        while !bytes.is_empty() {
+            match self.file.write_at(bytes, *at) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    *at += written as u64;
+                    bytes = &bytes[written..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Not every file system can, and some find out only now; or the kernel wrote a part of a block.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                    self.refused.store(true, Ordering::Relaxed);
+                    return Ok(Written::Refused);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Written::All)
+    }
+}
+
+/// Bytes at an aligned address.
+struct Gathered {
+    buffer: Vec<u8>,
+    start: usize,
+    limit: usize,
+}
+
+impl Gathered {
+    fn new(wanted: usize) -> Self {
+        let limit = wanted.next_multiple_of(BLOCK).min(BUFFER_BYTES);
+        let mut buffer: Vec<u8> = Vec::with_capacity(limit + BLOCK);
+        let start = buffer.as_ptr().align_offset(BLOCK);
+        buffer.resize(start, 0);
+        Self {
+            buffer,
+            start,
+            limit,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    fn room(&self) -> usize {
+        self.limit - self.bytes().len()
+    }
+
+    /// At most as much as there is room for: the buffer never moves.
+    fn push(&mut self, bytes: &[u8]) {
+        debug_assert!(bytes.len() <= self.room());
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    fn fill_block(&mut self) {
+        let filled = self.bytes().len().next_multiple_of(BLOCK);
+        self.buffer.resize(self.start + filled, 0);
+    }
+
+    fn clear(&mut self) {
+        self.buffer.truncate(self.start);
+    }
+}
+
+fn within_block(position: u64) -> usize {
+    to_usize(position % BLOCK_BYTES)
+}
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("what is in memory fits a usize")
+}
