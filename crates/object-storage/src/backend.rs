@@ -18,6 +18,7 @@ use object_store::{ClientConfigKey, ClientOptions, ObjectStore, RetryConfig};
 use rustix::fs::{Access, access};
 use tidegate_runtime::SharedClock;
 
+use crate::folder::FolderStore;
 use crate::http::WatchingConnector;
 use crate::metrics::Metrics;
 use crate::options::StoreOptions;
@@ -276,14 +277,14 @@ fn open_folder(folder: &Path, url: &StoreUrl) -> Result<Backend, OpenError> {
         ..BackendTraits::IN_PROCESS
     };
     Ok(Backend {
-        store: Arc::new(store),
+        store: Arc::new(FolderStore::new(store)),
         traits,
         bucket: url.bucket(),
     })
 }
 
 /// Creates the folder and makes its name durable, up to the first folder that was there before.
-fn create_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     let folder = std::path::absolute(folder)?;
     let existing = folder
         .ancestors()

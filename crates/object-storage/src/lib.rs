@@ -22,6 +22,7 @@
 mod backend;
 mod error;
 mod fault;
+mod folder;
 mod gate;
 mod health;
 mod http;
