@@ -44,9 +44,10 @@ pub fn grown_since(folder: &Path, before: &BTreeMap<PathBuf, u64>) -> Result<u64
     Ok(grown.sum())
 }
 
-/// Whether the file holds records, by its key (`data/..` below the store's prefix), and not metadata.
-pub fn is_data(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == "data")
+/// Whether a file of Tidegate's store holds records, by its key (a WAL object or an upload), and not metadata.
+pub fn is_data(store: &Path, file: &Path) -> bool {
+    file.strip_prefix(store)
+        .is_ok_and(|key| key.starts_with("data") || key.starts_with("segments"))
 }
 
 #[cfg(test)]
@@ -64,6 +65,15 @@ mod tests {
         let bytes = grown_since(&path, &BTreeMap::new());
         std::fs::remove_dir_all(&path).expect("the folder can be removed");
         assert_eq!(bytes.ok(), Some(0));
+    }
+
+    #[test]
+    fn a_store_below_a_folder_named_data_doesnt_make_its_metadata_records() {
+        let store = Path::new("/data/run/store");
+        assert!(is_data(store, &store.join("data/1/2/00000")));
+        assert!(is_data(store, &store.join("segments/1/2/00000")));
+        assert!(!is_data(store, &store.join("meta/data/1.sst")));
+        assert!(!is_data(store, Path::new("/data/elsewhere")));
     }
 
     #[test]

@@ -218,7 +218,7 @@ const GOALS: [Goal; 20] = [
         found: |r| r.median(Scenario::Startup, Metric::Start, Column::Local),
     },
     Goal {
-        text: "restart after a kill with 1,000 partitions and unuploaded data, local, ms",
+        text: "restart after a kill with 1,000 partitions and 256 MiB in the WAL, local, ms",
         limit: Limit::AtMost(1_000.0),
         found: |r| r.median(Scenario::Recovery, Metric::Restart, Column::Local),
     },

@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use super::client::{Answer, java_produce};
 use super::files;
 use super::results::{Column, Metric, Results};
-use super::system::{Deployment, Installed, System};
+use super::system::{Deployment, Installed, System, Uploads};
 
 /// What a reader of the table must know.
 pub const REMARKS: &str = "\
@@ -85,7 +85,7 @@ impl Scenario {
             Self::EndToEnd => "end to end at a fixed rate",
             Self::Tail => "consume what was just written",
             Self::Cold => "consume after a restart (cold)",
-            Self::Recovery => "restart after a kill, 1,000 partitions",
+            Self::Recovery => "restart after a kill, 1,000 partitions, 256 MiB not uploaded",
         }
     }
 
@@ -381,8 +381,10 @@ impl Bout<'_> {
             let arguments = [&options[..], topic_options].concat();
             let answer = self.measured(column, Scenario::Latency, "latency", &arguments)?;
             if self.deployment.s3().is_some() {
-                let mut objects = files::sizes(&self.deployment.store())?;
-                objects.retain(|path, _| files::is_data(path) && !before.contains_key(path));
+                let store = self.deployment.store();
+                let mut objects = files::sizes(&store)?;
+                objects
+                    .retain(|path, _| files::is_data(&store, path) && !before.contains_key(path));
                 self.raw_put(
                     objects.into_values().collect(),
                     answer.number("/total/elapsed_s")?,
@@ -506,7 +508,11 @@ impl Bout<'_> {
         Ok(())
     }
 
+    /// Tidegate's uploads are held back while the data is written, so that all of it is in the WAL at the kill;
+    /// the start that is measured is an ordinary one.
     fn recovery(&mut self) -> Result<()> {
+        self.deployment.stop()?;
+        self.deployment.start_with(Uploads::Held)?;
         let partitions = [
             "--topic",
             "many",
@@ -518,8 +524,17 @@ impl Bout<'_> {
         ];
         let bytes = RECOVER_BYTES.to_string();
         let arguments = [&partitions[..], &["--bytes", &bytes]].concat();
+        let store_before = files::sizes(&self.deployment.store())?;
         self.client("produce", &arguments)?;
         self.deployment.kill()?;
+        if self.column == Column::Local {
+            let uploaded = files::grown_since(&self.deployment.store(), &store_before)?;
+            if uploaded > RECOVER_BYTES / 10 {
+                bail!(
+                    "{uploaded} bytes were uploaded before the kill: the WAL has too little to recover"
+                );
+            }
+        }
         let took = self.deployment.start()?;
         self.add(Scenario::Recovery, Metric::Restart, milliseconds(took));
         // What was acknowledged before the kill is there, or the figure is worth nothing.

@@ -49,6 +49,13 @@ impl System {
     }
 }
 
+/// Whether Tidegate uploads what its local WAL holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Uploads {
+    Ordinary,
+    Held,
+}
+
 enum Home {
     Kafka(KafkaHome),
     Tidegate(TidegateHome),
@@ -82,9 +89,14 @@ impl Deployment {
 
     /// Starts the broker; answers the time to its first Metadata answer.
     pub fn start(&mut self) -> Result<Duration> {
+        self.start_with(Uploads::Ordinary)
+    }
+
+    /// The same; Kafka has no uploads to hold.
+    pub fn start_with(&mut self, uploads: Uploads) -> Result<Duration> {
         let (server, took) = match &self.home {
             Home::Kafka(home) => home.start()?,
-            Home::Tidegate(home) => home.start()?,
+            Home::Tidegate(home) => home.start(uploads)?,
         };
         self.server = Some(server);
         Ok(took)

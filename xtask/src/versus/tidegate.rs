@@ -9,9 +9,15 @@ use anyhow::{Result, bail};
 use super::probe::{await_metadata, free_port, http_ok};
 use super::process::Server;
 use super::s3::S3;
+use super::system::Uploads;
 
 /// What it stores goes below this prefix of the bucket.
 const PREFIX: &str = "tidegate";
+/// Settings that keep uploads from becoming due.
+const HELD: [(&str, &str); 2] = [
+    ("TIDEGATE_UPLOAD_SIZE_BYTES", "1GiB"),
+    ("TIDEGATE_UPLOAD_AGE", "1d"),
+];
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where one Tidegate lives.
@@ -39,7 +45,7 @@ impl TidegateHome {
     }
 
     /// Starts the broker; answers it with the time to its first Metadata answer, and returns when it is ready.
-    pub fn start(&self) -> Result<(Server, Duration)> {
+    pub fn start(&self, uploads: Uploads) -> Result<(Server, Duration)> {
         let durability = if self.s3.is_some() { "object" } else { "local" };
         let store = match &self.s3 {
             Some(s3) => s3.url(PREFIX),
@@ -56,6 +62,9 @@ impl TidegateHome {
             .args(["--internal-listen", &format!("127.0.0.1:{}", self.internal)])
             .args(["--broker-id", "1"])
             .args(["--durability", durability]);
+        if uploads == Uploads::Held {
+            command.envs(HELD);
+        }
         if let Some(s3) = &self.s3 {
             command.envs(s3.environment());
         }
