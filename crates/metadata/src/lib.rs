@@ -2,8 +2,9 @@
 //!
 //! What it is for: topics, partitions with their leader epochs, the segment map, objects and their
 //! references, brokers, configs and producer-id blocks, kept in a [`store::MetadataStore`] (SlateDB on object
-//! storage) and changed by commands that [`ControllerApi`] offers. Protocol: `docs/protocols/controller.md`;
-//! stored form: `docs/formats/metadata.md`.
+//! storage) and changed by commands that [`ControllerApi`] offers and, for moves and failover, which the
+//! controller's own process drives, [`ControllerHandle`]. Also the row of leases by which it is chosen. Protocol:
+//! `docs/protocols/controller.md`; stored form: `docs/formats/metadata.md`.
 //!
 //! Promises:
 //! * every change is one atomic batch, durable before its answer and before the [`ClusterImage`] shows it;
@@ -12,6 +13,8 @@
 //!   overlap, and a later leader epoch starts where the earlier one ended;
 //! * an object that a segment or checkpoint refers to is never named as deletable, and one that was dropped is
 //!   never referred to again;
+//! * of a partition, each leader epoch has one leader; what is sealed, recovered or moved on starts exactly
+//!   where everything acknowledged before ends;
 //! * a controller that another one has fenced changes nothing any more;
 //! * a store that fails is opened again; nothing but a newer or damaged format ends the controller.
 //!

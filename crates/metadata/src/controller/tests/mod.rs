@@ -24,6 +24,7 @@ mod failures;
 mod leadership;
 mod moves;
 mod property;
+mod property_moves;
 mod rules;
 
 const NOW: TimestampMs = TimestampMs::new(1_700_000_000_000);

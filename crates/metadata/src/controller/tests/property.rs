@@ -67,10 +67,10 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct World {
+pub(super) struct World {
     store: Arc<dyn MetadataStore>,
     opener: MemoryOpener,
-    state: State,
+    pub(super) state: State,
     overlay: Overlay,
     ids: RandomIds,
     objects: u64,
@@ -92,8 +92,15 @@ fn empty_state() -> State {
 
 impl World {
     async fn new() -> Self {
+        let mut world = Self::empty().await;
+        world.restart(0, true).await;
+        world
+    }
+
+    /// Without brokers.
+    pub(super) async fn empty() -> Self {
         let opener = MemoryOpener::new();
-        let mut world = Self {
+        Self {
             store: opener.open().await.unwrap(),
             opener,
             state: empty_state(),
@@ -104,12 +111,10 @@ impl World {
             broker_epoch: BrokerEpoch::new(0),
             last_commit: Vec::new(),
             heights: HashMap::new(),
-        };
-        world.restart(0, true).await;
-        world
+        }
     }
 
-    async fn run<C: Command>(&mut self, command: C) -> Result<C::Output, C::Error> {
+    pub(super) async fn run<C: Command>(&mut self, command: C) -> Result<C::Output, C::Error> {
         let mut facts = Facts::default();
         loop {
             let needs = command.needs(&self.state, &facts);
@@ -301,7 +306,7 @@ impl World {
         }
     }
 
-    async fn write(&mut self) {
+    pub(super) async fn write(&mut self) {
         let batch = std::mem::take(&mut self.overlay).into_batch();
         self.store.apply(batch).await.unwrap();
         self.check().await;
