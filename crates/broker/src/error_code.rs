@@ -92,7 +92,9 @@ error_codes! {
 impl From<&AppendError> for ErrorCode {
     fn from(error: &AppendError) -> Self {
         match error {
-            AppendError::NotLeader | AppendError::Switching => Self::NotLeaderOrFollower,
+            AppendError::NotLeader | AppendError::Switching | AppendError::Sealed => {
+                Self::NotLeaderOrFollower
+            }
             AppendError::Full(_) | AppendError::Failed(_) | AppendError::OutOfOffsets => {
                 Self::KafkaStorageError
             }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_metadata::api::SegmentOutcome;
+use tidegate_metadata::api::{CommitRefused, ObjectOutcome, SegmentOutcome};
 use tidegate_metadata::{ControllerApi, ObjectCommit};
-use tidegate_types::TimestampMs;
+use tidegate_types::{PartitionId, TimestampMs};
 use tidegate_wal::object::{LogObjectName, ObjectWal, RecoveredObject, WrittenObject, WrittenSink};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::metrics::UploadMetrics;
 use crate::object_log_store::log_object_key;
@@ -27,6 +27,8 @@ use tidegate_runtime::SharedClock;
 const EARLY: usize = 128;
 /// Objects in one commit.
 const CHUNK: usize = 256;
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+const LAST_RETRY: Duration = Duration::from_secs(5);
 
 /// Takes in what the object WAL has written.
 pub struct ObjectBacklog {
@@ -44,6 +46,13 @@ impl ObjectBacklog {
             written: Mutex::new(Vec::new()),
             bell: Notify::new(),
         }
+    }
+
+    /// The WAL's objects that no commit is known to cover, in the order of their numbers. They hold everything
+    /// durable in `object` mode that metadata may not have: an object is here before the logs hear that their
+    /// entries in it are durable, so before a seal answers.
+    pub fn uncommitted(&self) -> Vec<ObjectCommit> {
+        self.written.lock().iter().map(written_commit).collect()
     }
 }
 
@@ -115,11 +124,7 @@ impl ObjectCommitter {
             let Some(last) = chunk.last() else {
                 return Ok(());
             };
-            let commits = chunk.iter().map(written_commit).collect();
-            let outcomes =
-                commit_until_answered(&*self.controller, self.writer, commits, &self.metrics)
-                    .await?;
-            self.take_in(&chunk, outcomes.into_iter().flat_map(|o| o.segments));
+            self.commit(&chunk).await?;
             self.wal.committed(last.object.sequence + 1);
             let mut written = self.backlog.written.lock();
             written.drain(..chunk.len());
@@ -129,12 +134,76 @@ impl ObjectCommitter {
         }
     }
 
-    fn take_in(&self, objects: &[WrittenObject], outcomes: impl Iterator<Item = SegmentOutcome>) {
-        let partitions = objects
-            .iter()
-            .flat_map(|o| &o.segments)
-            .map(|s| s.partition);
-        for (partition, outcome) in partitions.zip(outcomes) {
+    /// Commits objects, however long it takes.
+    async fn commit(&self, objects: &[WrittenObject]) -> Result<(), UploadStopped> {
+        let mut commits: Vec<ObjectCommit> = objects.iter().map(written_commit).collect();
+        let mut pause = FIRST_RETRY;
+        loop {
+            let committed = commit_until_answered(
+                &*self.controller,
+                self.writer,
+                commits.clone(),
+                &self.metrics,
+            );
+            match committed.await? {
+                Ok(outcomes) => {
+                    self.take_in(&commits, outcomes);
+                    return Ok(());
+                }
+                Err(refused) => {
+                    if !self.leave_out(&refused, &mut commits) {
+                        error!(
+                            error = &refused as &dyn std::error::Error,
+                            "metadata refuses what the object WAL holds; commits wait"
+                        );
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(LAST_RETRY);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a partition out of the commit that this broker doesn't lead any more: whoever leads it holds all that
+    /// was acknowledged. Of one that it leads nothing may be left out.
+    fn leave_out(&self, refused: &CommitRefused, commits: &mut [ObjectCommit]) -> bool {
+        let (key, partition) = match refused {
+            CommitRefused::NotContiguous {
+                object, partition, ..
+            }
+            | CommitRefused::UnknownLeaderEpoch {
+                object, partition, ..
+            }
+            | CommitRefused::NotLeader {
+                object, partition, ..
+            } => (object, *partition),
+            CommitRefused::SequenceGap { .. }
+            | CommitRefused::ObjectDropped { .. }
+            | CommitRefused::Malformed { .. } => return false,
+        };
+        let Some(commit) = commits.iter_mut().find(|commit| commit.key == *key) else {
+            return false;
+        };
+        let leads = |epoch| {
+            let log = self.logs.get(partition);
+            log.is_some_and(|log| log.leader_epoch() == epoch)
+        };
+        let before = commit.segments.len();
+        commit
+            .segments
+            .retain(|s| s.partition != partition || leads(s.leader_epoch));
+        let left_out = commit.segments.len() < before;
+        if left_out {
+            warn!(partition = %partition, error = refused as &dyn std::error::Error, "a part of a WAL object isn't committed: another broker leads");
+        }
+        left_out
+    }
+
+    fn take_in(&self, commits: &[ObjectCommit], outcomes: Vec<ObjectOutcome>) {
+        let segments = commits.iter().flat_map(|commit| &commit.segments);
+        let outcomes = outcomes.into_iter().flat_map(|o| o.segments);
+        for (segment, outcome) in segments.zip(outcomes) {
+            let partition: PartitionId = segment.partition;
             let Some(log) = self.logs.get(partition) else {
                 continue;
             };
@@ -144,7 +213,10 @@ impl ObjectCommitter {
                 SegmentOutcome::TopicDeleted => log.close(),
                 SegmentOutcome::Superseded { sealed_end } => {
                     warn!(partition = %partition, sealed_end = %sealed_end, "another broker has sealed this partition");
-                    log.close();
+                    // It may be led here again, under a later leader epoch.
+                    if log.leader_epoch() == segment.leader_epoch {
+                        log.close();
+                    }
                 }
             }
         }

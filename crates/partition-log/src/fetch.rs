@@ -229,6 +229,32 @@ impl LogReader {
         }
     }
 
+    /// Reads pieces whole, what is spilled in one go.
+    pub(crate) async fn tail_pieces(
+        &self,
+        pieces: Vec<TailPiece>,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        let in_memory = |piece: &TailPiece| matches!(piece, TailPiece::Memory(_));
+        let all_in_memory = pieces.iter().all(in_memory);
+        let wal = self.local_wal.clone();
+        let read = move || {
+            let read = |piece| match piece {
+                TailPiece::Memory(bytes) => Ok(bytes),
+                TailPiece::Spilled(extent) => wal.read(extent.position, extent.length),
+            };
+            pieces.into_iter().map(read).collect::<Result<Vec<_>, _>>()
+        };
+        let read = match all_in_memory {
+            true => Ok(read()),
+            false => tokio::task::spawn_blocking(read).await,
+        };
+        match read {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(error)) => Err(ReadError::Wal(Arc::new(std::io::Error::other(error)))),
+            Err(stopped) => Err(ReadError::Wal(Arc::new(std::io::Error::other(stopped)))),
+        }
+    }
+
     pub(crate) async fn spilled(&self, extent: WalExtent) -> Result<Bytes, ReadError> {
         let wal = self.local_wal.clone();
         let read =
@@ -293,7 +319,7 @@ fn batches_between(
 
 /// Settles an error of reading a tail batch out of the local WAL: no error if the batch was stored and the WAL
 /// trimmed meanwhile, because then it is read from there.
-fn gone_from_tail(
+pub(crate) fn gone_from_tail(
     log: &Arc<PartitionLog>,
     offset: Offset,
     error: ReadError,

@@ -1,9 +1,10 @@
-//! The log of a partition on the broker that leads it: append, read, upload, open.
+//! The log of a partition on the broker that leads it: append, read, upload, open, and hand over.
 //!
 //! Promises: offsets are given once and in order; a record is visible only when its durability mode's promise
 //! holds; `log_start <= last_stable <= high_watermark <= log_end`, each monotone under one leader epoch; a batch
 //! that an idempotent producer sends again is answered with its first offsets. Data and aborted transactions come
-//! from one state. Memory is bounded by the tail budget, the caches and the WALs' own limits.
+//! from one state. Memory is bounded by the tail budget, the caches and the WALs' own limits. A log that is handed
+//! over goes on at exactly its sealed end, and the broker that takes it over holds everything below before it leads.
 //!
 //! It deliberately doesn't know: Kafka's requests and error codes, who may lead (metadata decides), topics'
 //! configs beyond the durability mode, and how WALs and objects are laid out.
@@ -13,6 +14,8 @@ mod checkpoint;
 mod committer;
 mod epochs;
 mod fetch;
+mod follow;
+mod incoming;
 mod log;
 mod metrics;
 mod object_log_store;
@@ -20,6 +23,7 @@ mod open;
 mod producers;
 mod read_ahead;
 mod reader;
+mod recovered;
 mod segments;
 mod set;
 mod tail;
@@ -30,14 +34,18 @@ pub use checkpoint::CheckpointError;
 pub use committer::{ObjectBacklog, ObjectCommitter, recovered_commit};
 pub use epochs::EpochHistory;
 pub use fetch::{LogReader, ReadRequest, ReadResult, TimedOffset};
+pub use follow::{FollowError, TailFollower, TailItem};
+pub use incoming::{ActivateError, IncomingError, IncomingLog, PrepareRequest};
 pub use log::{
-    AppendError, Appended, Durability, Isolation, LogContext, PartitionLog, ReadError, Watermarks,
+    AppendError, Appended, Durability, Isolation, LogContext, Ownership, PartitionLog, ReadError,
+    SealError, SealOrder, SealedState, Watermarks,
 };
 pub use metrics::{ReadMetrics, UploadMetrics};
 pub use object_log_store::ObjectLog;
-pub use open::{LogOpener, OpenError, OpenRequest, RecoveredBatch};
+pub use open::{LogOpener, OpenError, OpenRequest};
 pub use producers::{AbortedTransaction, SequenceError};
 pub use reader::{ReaderLimits, SegmentReader, StoreReadError};
+pub use recovered::{RecoveredBatch, RecoveredRun, recovered_end};
 pub use segments::{Segment, SegmentObject};
 pub use set::LogSet;
 pub use uploader::{UploadLimits, UploadStopped, Uploader, Writer};

@@ -11,45 +11,16 @@ use tidegate_object_storage::ObjectKey;
 use tidegate_record_batch::{BatchHeader, Batches, ControlMarker, StoredBatch};
 use tidegate_runtime::SharedClock;
 use tidegate_segment_format::ByteRange;
-use tidegate_types::{
-    DurabilityMode, LeaderEpoch, Offset, OffsetRange, PartitionId, TimestampMs, TopicName,
-};
-use tidegate_wal::WalPosition;
+use tidegate_types::{DurabilityMode, Offset, OffsetRange, PartitionId, TimestampMs, TopicName};
 
 use crate::checkpoint::{self, CheckpointError};
 use crate::epochs::EpochHistory;
 use crate::log::{LogContext, Opening, PartitionLog};
 use crate::producers::Producers;
 use crate::reader::{SegmentReader, StoreReadError};
+use crate::recovered::{RecoveredBatch, RecoveredRun};
 use crate::segments::{Segment, SegmentObject};
 use crate::tail::{Tail, TailBatch, WalExtent};
-
-/// A batch that recovery found in the local WAL.
-#[derive(Debug, Clone)]
-pub struct RecoveredBatch {
-    pub header: BatchHeader,
-    /// Filled for control batches.
-    pub marker: Option<ControlMarker>,
-    pub leader_epoch: LeaderEpoch,
-    pub position: WalPosition,
-}
-
-impl RecoveredBatch {
-    /// Reads what opening needs out of a WAL entry's bytes, which hold one batch.
-    pub fn new(batch: &StoredBatch, leader_epoch: LeaderEpoch, position: WalPosition) -> Self {
-        Self {
-            header: *batch.header(),
-            marker: marker_of(batch),
-            leader_epoch,
-            position,
-        }
-    }
-
-    pub fn range(&self) -> OffsetRange {
-        OffsetRange::new(self.header.base_offset(), self.header.end_offset())
-            .expect("a batch ends after its start")
-    }
-}
 
 /// Why a log couldn't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +72,7 @@ pub struct OpenRequest {
     pub topic: TopicName,
     pub durability: DurabilityMode,
     pub state: PartitionState,
-    /// What the local WAL holds of it, in order; parts that are uploaded already are skipped.
+    /// What the local WAL holds of it, in any order; see [`RecoveredRun`] for what is used.
     pub recovered: Vec<RecoveredBatch>,
 }
 
@@ -166,28 +137,19 @@ impl LogOpener {
         Ok(Arc::new(PartitionLog::new(opening, self.context.clone())))
     }
 
-    async fn segments(&self, state: &PartitionState) -> Result<Vec<Segment>, OpenError> {
-        let mut segments: Vec<Segment> = Vec::new();
-        if state.segment_count == 0 {
-            return Ok(segments);
+    pub(crate) async fn segments(&self, state: &PartitionState) -> Result<Vec<Segment>, OpenError> {
+        match state.segment_count {
+            0 => Ok(Vec::new()),
+            _ => self.segments_from(state.partition, state.log_start).await,
         }
-        let mut from = state.log_start;
-        let mut last_object: Option<Arc<SegmentObject>> = None;
-        loop {
-            let query = SegmentQuery {
-                partition: state.partition,
-                from,
-                limit: SegmentQuery::MAX_LIMIT,
-            };
-            let page = self.controller.segments(query).await?;
-            for entry in page.segments {
-                from = entry.range.end();
-                segments.push(segment_from(entry, &mut last_object)?);
-            }
-            if !page.more {
-                return Ok(segments);
-            }
-        }
+    }
+
+    pub(crate) async fn segments_from(
+        &self,
+        partition: PartitionId,
+        from: Offset,
+    ) -> Result<Vec<Segment>, OpenError> {
+        segments_from(&*self.controller, partition, from).await
     }
 
     pub(crate) async fn checkpoint(
@@ -246,6 +208,31 @@ impl LogOpener {
     }
 }
 
+/// The segments that end behind `from`.
+pub(crate) async fn segments_from(
+    controller: &dyn ControllerApi,
+    partition: PartitionId,
+    mut from: Offset,
+) -> Result<Vec<Segment>, OpenError> {
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut last_object: Option<Arc<SegmentObject>> = None;
+    loop {
+        let query = SegmentQuery {
+            partition,
+            from,
+            limit: SegmentQuery::MAX_LIMIT,
+        };
+        let page = controller.segments(query).await?;
+        for entry in page.segments {
+            from = entry.range.end();
+            segments.push(segment_from(entry, &mut last_object)?);
+        }
+        if !page.more {
+            return Ok(segments);
+        }
+    }
+}
+
 /// Where the stored records go on, if some behind the checkpoint are deleted.
 fn deleted_behind(as_of: Offset, state: &PartitionState, segments: &[Segment]) -> Option<Offset> {
     let next = segments.iter().find(|s| s.range.end() > as_of);
@@ -261,25 +248,23 @@ fn replay_recovered(
     producers: &mut Producers,
     now: TimestampMs,
 ) -> Result<(Tail, Offset), OpenError> {
+    let run = RecoveredRun::of(state, recovered);
     let mut tail = Tail::default();
     let mut end = state.committed_end;
-    for batch in recovered {
+    for batch in run.batches {
         let range = batch.range();
-        if range.end() <= end {
-            continue;
-        }
-        if range.start() != end {
-            return Err(OpenError::Hole {
-                partition: state.partition,
-                expected: end,
-                found: range.start(),
-            });
-        }
         if range.end() > as_of {
             replay(producers, &batch.header, batch.marker.as_ref(), now);
         }
         tail.push(TailBatch::spilled(&batch.header, extent_of(batch)));
         end = range.end();
+    }
+    if let Some(beyond) = run.beyond {
+        return Err(OpenError::Hole {
+            partition: state.partition,
+            expected: end,
+            found: beyond.start(),
+        });
     }
     Ok((tail, end))
 }
@@ -316,7 +301,7 @@ fn replay(
     }
 }
 
-fn marker_of(batch: &StoredBatch) -> Option<ControlMarker> {
+pub(crate) fn marker_of(batch: &StoredBatch) -> Option<ControlMarker> {
     batch
         .header()
         .is_control()

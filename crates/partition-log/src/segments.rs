@@ -47,6 +47,21 @@ impl SegmentMap {
         }
     }
 
+    /// Takes in a segment as metadata has it, which may replace several by one that joins them.
+    pub(crate) fn extend(&mut self, segment: Segment) {
+        if self.end().is_some_and(|end| segment.range.end() <= end) {
+            return;
+        }
+        while let Some(last) = self
+            .segments
+            .pop_if(|last| last.range.end() > segment.range.start())
+        {
+            self.bytes -= last.length;
+        }
+        self.bytes += segment.length;
+        self.segments.push(segment);
+    }
+
     pub(crate) fn end(&self) -> Option<Offset> {
         self.segments.last().map(|s| s.range.end())
     }

@@ -83,6 +83,8 @@ pub(crate) struct Tail {
     /// while the store is out of reach, so eviction must not walk over them.
     spilled: usize,
     memory_bytes: u64,
+    /// Recovery found batches at positions that fall: a part was copied to this WAL again.
+    out_of_order: bool,
 }
 
 impl Tail {
@@ -92,6 +94,9 @@ impl Tail {
         } else {
             debug_assert_eq!(self.spilled, self.batches.len(), "recovery comes first");
             self.spilled += 1;
+            let before = self.batches.back().and_then(|b| b.wal);
+            let falls = |(before, now): (WalExtent, WalExtent)| now.position < before.position;
+            self.out_of_order |= before.zip(batch.wal).is_some_and(falls);
         }
         self.batches.push_back(batch);
     }
@@ -168,8 +173,15 @@ impl Tail {
 
     /// Which of the local WAL's entries hold the batches at or after `offset`.
     pub(crate) fn wal_need(&self, offset: Offset) -> WalNeed {
+        let first = self.index_of(offset);
+        if self.out_of_order {
+            let extents = self.batches.iter().skip(first).map_while(|b| b.wal);
+            if let Some(oldest) = extents.map(|e| e.position).min() {
+                return WalNeed::From(oldest);
+            }
+        }
         // Batches become durable in order, so the first says where all of them begin.
-        match self.batches.get(self.index_of(offset)) {
+        match self.batches.get(first) {
             None => WalNeed::Nothing,
             Some(batch) => batch
                 .wal
@@ -196,6 +208,20 @@ impl Tail {
             self.spilled += 1;
         }
         before - self.memory_bytes
+    }
+
+    /// Drops the batches below `below`. Answers the bytes of memory freed.
+    pub(crate) fn drop_below(&mut self, below: Offset) -> u64 {
+        let before = self.memory_bytes;
+        while self.batches.front().is_some_and(|b| b.range.end() <= below) {
+            self.pop_front();
+        }
+        before - self.memory_bytes
+    }
+
+    /// Drops everything. Answers the bytes of memory freed.
+    pub(crate) fn clear(&mut self) -> u64 {
+        std::mem::take(self).memory_bytes
     }
 
     /// Drops what was spilled and is in object storage now: the WAL may be trimmed under it.

@@ -4,6 +4,9 @@
 //! the rest share. Several uploads fly at once; they are committed in the order of their cuts, because a segment
 //! must start where the one before ended. A store or a controller that can't be reached makes this wait and try
 //! again; it never gives up and never drops a cut.
+//!
+//! What was sealed by a former leader may be committed by that one, or by this broker, whoever comes first. Who
+//! comes second takes the other's segments into its map and goes on behind them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,23 +15,26 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
-use tidegate_metadata::api::{CommitObjects, CommitObjectsError, ObjectOutcome, SegmentOutcome};
-use tidegate_metadata::{
-    ByteSpan, ControllerApi, ControllerUnavailable, ObjectCommit, SegmentCommit, StoredObjectKey,
+use tidegate_metadata::api::{
+    CommitObjects, CommitObjectsError, CommitRefused, ObjectOutcome, SegmentOutcome,
+    StaleBrokerEpoch,
 };
+use tidegate_metadata::{ByteSpan, ControllerApi, ObjectCommit, SegmentCommit, StoredObjectKey};
 use tidegate_object_storage::{ObjectKey, ObjectStorage, PutOutcome};
 use tidegate_runtime::SharedClock;
 use tidegate_segment_format::{BuiltObject, ByteRange, ObjectBuilder, SegmentInfo, WriterIdentity};
-use tidegate_types::{BrokerEpoch, BrokerId, PartitionId, TimestampMs};
+use tidegate_types::{BrokerEpoch, BrokerId, Offset, PartitionId, TimestampMs};
 use tidegate_wal::WalPosition;
 use tidegate_wal::local::LocalWal;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::fetch::LogReader;
+use crate::incoming::mapped_end;
 use crate::log::{LogContext, PartitionLog, ReadError, UploadCut};
 use crate::metrics::UploadMetrics;
+use crate::open::segments_from;
 use crate::segments::{Segment, SegmentObject};
 use crate::set::LogSet;
 use crate::tail::WalNeed;
@@ -37,6 +43,8 @@ use crate::tail::WalNeed;
 const TICK: Duration = Duration::from_millis(250);
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
+/// Segment maps completed at once.
+const MAPS_AT_ONCE: usize = 16;
 
 /// When and how much is uploaded.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +73,8 @@ pub struct Writer {
 /// This broker may commit no more: another process has its identity, or an invariant is broken.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadStopped {
-    #[error("the controller refused a commit for good")]
-    Refused(#[source] CommitObjectsError),
+    #[error(transparent)]
+    StaleBrokerEpoch(#[from] StaleBrokerEpoch),
     #[error("object {0} exists already with other contents")]
     KeyTaken(ObjectKey),
     #[error("what {partition} has in the local WAL can't be read back")]
@@ -74,6 +82,13 @@ pub enum UploadStopped {
         partition: PartitionId,
         source: ReadError,
     },
+}
+
+impl UploadStopped {
+    /// This broker's registration was replaced: the broker may register anew.
+    pub fn is_fenced(&self) -> bool {
+        matches!(self, Self::StaleBrokerEpoch(_))
+    }
 }
 
 /// Uploads what the local WAL holds.
@@ -128,7 +143,13 @@ impl Uploader {
                 () = self.context.upload_bell.notified() => {}
                 // What isn't needed any more may be so without a commit: its topic is gone, or a crash came
                 // between the commit and the trim.
-                () = tokio::time::sleep(TICK) => self.trim(),
+                () = tokio::time::sleep(TICK) => {
+                    tokio::select! {
+                        () = cancel.cancelled() => return Ok(()),
+                        () = self.complete_maps() => {}
+                    }
+                    self.trim();
+                }
             }
         }
     }
@@ -147,7 +168,7 @@ impl Uploader {
             .logs
             .all()
             .into_iter()
-            .filter_map(|log| log.waiting().map(|(_, since)| (log, since)))
+            .filter_map(|log| log.waiting_since(now).map(|since| (log, since)))
             .collect();
         let old = |since: Instant, age: Duration| now.saturating_duration_since(since) >= age;
         let by_size = waiting >= self.limits.size_bytes;
@@ -317,39 +338,138 @@ impl Uploader {
         }
     }
 
-    async fn commit(&self, uploaded: Uploaded) -> Result<(), UploadStopped> {
+    /// Commits an object, however long it takes, without the segments that metadata doesn't take.
+    pub(crate) async fn commit(&self, uploaded: Uploaded) -> Result<(), UploadStopped> {
         let Uploaded {
-            cuts,
-            commit,
+            mut cuts,
+            mut commit,
             object,
             segments,
         } = uploaded;
-        let outcomes =
-            commit_until_answered(&*self.controller, self.writer, vec![commit], &self.metrics)
-                .await?;
-        let outcomes = outcomes.into_iter().flat_map(|o| o.segments);
-        let logs: HashMap<PartitionId, Arc<PartitionLog>> =
-            cuts.into_iter().map(|c| (c.log.id(), c.log)).collect();
-        for (info, outcome) in segments.iter().zip(outcomes) {
-            let Some(log) = logs.get(&info.partition) else {
-                continue;
-            };
-            match outcome {
-                SegmentOutcome::Committed { committed_end } => {
-                    log.stored(segment_of(&object, info, self.clock.wall()));
-                    log.uploaded(committed_end);
+        let outcomes = loop {
+            cuts.retain(|cut| cut.log.is_current(cut));
+            commit
+                .segments
+                .retain(|s| cuts.iter().any(|cut| cut.log.id() == s.partition));
+            // Without segments, too: so metadata knows that the object may be deleted.
+            let committed = commit_until_answered(
+                &*self.controller,
+                self.writer,
+                vec![commit.clone()],
+                &self.metrics,
+            );
+            match committed.await? {
+                Ok(mut outcomes) => break outcomes.pop().map(|o| o.segments).unwrap_or_default(),
+                Err(refused) => self.refused(&refused, &mut cuts),
+            }
+        };
+        let outcomes: HashMap<PartitionId, SegmentOutcome> = commit
+            .segments
+            .iter()
+            .map(|s| s.partition)
+            .zip(outcomes)
+            .collect();
+        for cut in &cuts {
+            let id = cut.log.id();
+            let info = segments.iter().find(|info| info.partition == id);
+            if let (Some(info), Some(outcome)) = (info, outcomes.get(&id)) {
+                self.committed(
+                    &cut.log,
+                    segment_of(&object, info, self.clock.wall()),
+                    *outcome,
+                );
+            }
+        }
+        self.complete_maps().await;
+        self.trim();
+        Ok(())
+    }
+
+    /// Takes in what became of one segment.
+    fn committed(&self, log: &PartitionLog, segment: Segment, outcome: SegmentOutcome) {
+        match outcome {
+            SegmentOutcome::Committed { committed_end } => {
+                // Of a sealed range nobody knows whose object it was.
+                if !log.was_sealed(segment.range.start()) {
+                    log.stored(segment);
                 }
-                // Cut anew from the committed end on.
-                SegmentOutcome::Overtaken { committed_end } => log.uploaded(committed_end),
-                SegmentOutcome::TopicDeleted => log.close(),
-                SegmentOutcome::Superseded { sealed_end } => {
-                    warn!(partition = %log.id(), sealed_end = %sealed_end, "another broker has sealed this partition");
-                    log.close();
+                log.uploaded(committed_end);
+            }
+            SegmentOutcome::Overtaken { committed_end } => {
+                self.restart(log, Some(committed_end), None);
+            }
+            SegmentOutcome::TopicDeleted => log.close(),
+            SegmentOutcome::Superseded { sealed_end } => {
+                warn!(partition = %log.id(), sealed_end = %sealed_end, "another broker has sealed this partition");
+                log.close();
+            }
+        }
+    }
+
+    /// Takes the partition that a commit was refused for out of it; its log cuts anew.
+    fn refused(&self, refused: &CommitRefused, cuts: &mut Vec<UploadCut>) {
+        let hold_until = Some(self.clock.now() + LAST_RETRY);
+        let (partition, committed_end, hold_until) = match refused {
+            CommitRefused::NotContiguous {
+                partition,
+                committed_end,
+                ..
+            } => (Some(*partition), Some(*committed_end), None),
+            CommitRefused::NotLeader { partition, .. }
+            | CommitRefused::UnknownLeaderEpoch { partition, .. } => {
+                (Some(*partition), None, hold_until)
+            }
+            CommitRefused::SequenceGap { .. }
+            | CommitRefused::ObjectDropped { .. }
+            | CommitRefused::Malformed { .. } => (None, None, hold_until),
+        };
+        warn!(partition = ?partition, error = refused as &dyn std::error::Error, "metadata refused an upload");
+        cuts.retain(|cut| {
+            let concerns = partition.is_none_or(|partition| partition == cut.log.id());
+            if concerns {
+                self.restart(&cut.log, committed_end, hold_until);
+            }
+            !concerns
+        });
+    }
+
+    fn restart(
+        &self,
+        log: &PartitionLog,
+        committed_end: Option<Offset>,
+        hold_until: Option<Instant>,
+    ) {
+        if log.is_closed() || log.restart_uploads(committed_end, hold_until) {
+            return;
+        }
+        error!(partition = %log.id(), committed_end = ?committed_end, "metadata has lost a part of this partition that was committed");
+        log.fail("metadata has lost a part of it".into());
+    }
+
+    /// Completes the segment maps of logs of which other brokers committed a part.
+    async fn complete_maps(&self) {
+        let behind = self.logs.all().into_iter().filter_map(|log| {
+            let missing = log.unmapped()?;
+            Some((log, missing))
+        });
+        let behind: Vec<_> = behind.collect();
+        let mut completed = futures::stream::iter(behind)
+            .map(async |(log, missing)| {
+                let more = segments_from(&*self.controller, log.id(), missing.start()).await;
+                (log, missing, more)
+            })
+            .buffer_unordered(MAPS_AT_ONCE);
+        while let Some((log, missing, more)) = completed.next().await {
+            match more {
+                Ok(segments) => {
+                    let end = mapped_end(&segments, missing.end());
+                    log.mapped(segments, end);
+                }
+                Err(error) => {
+                    warn!(partition = %log.id(), error = &error as &dyn std::error::Error, "the segment map is completed later");
                 }
             }
         }
-        self.trim();
-        Ok(())
     }
 
     /// Frees the WAL below everything that some log still needs.
@@ -358,7 +478,7 @@ impl Uploader {
         let observed = WalPosition::new(self.context.observed_wal.load(Ordering::Acquire));
         let mut floor = self.local_wal.durable_end();
         let mut needed = WalPosition::new(self.context.pinned_wal.load(Ordering::Acquire));
-        for log in self.logs.all() {
+        for log in self.logs.all_with_incoming() {
             match log.wal_need() {
                 WalNeed::Nothing => {}
                 WalNeed::From(position) => needed = needed.min(position),
@@ -421,13 +541,14 @@ pub(crate) fn object_commit(
     }
 }
 
-/// Commits objects, however long the controller takes to be reached.
+/// Commits objects, however long the controller takes to be reached. The inner error: it refused them, and may
+/// take others.
 pub(crate) async fn commit_until_answered(
     controller: &dyn ControllerApi,
     writer: Writer,
     objects: Vec<ObjectCommit>,
     metrics: &UploadMetrics,
-) -> Result<Vec<ObjectOutcome>, UploadStopped> {
+) -> Result<Result<Vec<ObjectOutcome>, CommitRefused>, StaleBrokerEpoch> {
     let request = CommitObjects {
         broker: writer.broker,
         broker_epoch: writer.broker_epoch,
@@ -438,22 +559,16 @@ pub(crate) async fn commit_until_answered(
         match controller.commit_objects(request.clone()).await {
             Ok(outcomes) => {
                 metrics.commits.inc();
-                return Ok(outcomes);
+                return Ok(Ok(outcomes));
             }
-            Err(CommitObjectsError::Unavailable(cause)) => match cause {
-                ControllerUnavailable::StoreUnavailable
-                | ControllerUnavailable::OutcomeUnknown
-                | ControllerUnavailable::Busy
-                | ControllerUnavailable::Deposed
-                | ControllerUnavailable::NoController
-                | ControllerUnavailable::Closed => {
-                    warn!(
-                        error = &cause as &dyn std::error::Error,
-                        "commit of objects is tried again"
-                    );
-                }
-            },
-            Err(refused) => return Err(UploadStopped::Refused(refused)),
+            Err(CommitObjectsError::Unavailable(cause)) => {
+                warn!(
+                    error = &cause as &dyn std::error::Error,
+                    "commit of objects is tried again"
+                );
+            }
+            Err(CommitObjectsError::StaleBrokerEpoch(stale)) => return Err(stale),
+            Err(CommitObjectsError::Refused(refused)) => return Ok(Err(refused)),
         }
         metrics.retries.inc();
         tokio::time::sleep(pause).await;

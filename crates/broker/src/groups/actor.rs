@@ -357,7 +357,9 @@ fn failure(error: &AppendError) -> AppendFailure {
         AppendError::NotLeader | AppendError::Failed(_) | AppendError::OutOfOffsets => {
             AppendFailure::NotLeader
         }
-        AppendError::Full(_) | AppendError::Switching => AppendFailure::Unavailable,
+        AppendError::Full(_) | AppendError::Switching | AppendError::Sealed => {
+            AppendFailure::Unavailable
+        }
         // A coordinator is no idempotent producer, so there is no sequence to be wrong.
         AppendError::TooLarge { .. } | AppendError::Sequence(_) => AppendFailure::TooLarge,
     }

@@ -173,6 +173,7 @@ async fn append_with_back_pressure(
             }
             AppendError::NotLeader
             | AppendError::Switching
+            | AppendError::Sealed
             | AppendError::TooLarge { .. }
             | AppendError::Sequence(_)
             | AppendError::OutOfOffsets => {}

@@ -1,9 +1,14 @@
 //! What the local WAL holds, by partition, for opening the logs.
+//!
+//! It holds what this broker appended as leader and copies of what others did, some twice, some of no use any
+//! more. What counts of it depends on what metadata has committed and on the leader epochs' history, so metadata
+//! is asked before the controller is told where each log ends.
 
 use std::collections::HashMap;
 
+use tidegate_metadata::PartitionState;
 use tidegate_metadata::api::RecoveredEnd;
-use tidegate_partition_log::RecoveredBatch;
+use tidegate_partition_log::{RecoveredBatch, recovered_end};
 use tidegate_record_batch::Batches;
 use tidegate_types::PartitionId;
 use tidegate_wal::WalPosition;
@@ -37,23 +42,27 @@ impl RecoveredLogs {
         }
     }
 
-    /// Where the WAL ends for each partition.
-    pub(super) fn ends(&self) -> Vec<RecoveredEnd> {
-        let last = |(partition, batches): (&PartitionId, &Vec<RecoveredBatch>)| {
-            let last = batches.last()?;
-            Some(RecoveredEnd {
-                partition: *partition,
-                leader_epoch: last.leader_epoch,
-                end: last.header.end_offset(),
-            })
+    /// Of which partitions the WAL holds something.
+    pub(super) fn partitions(&self) -> Vec<PartitionId> {
+        self.by_partition.keys().copied().collect()
+    }
+
+    /// Where each log ends that the WAL continues, given the partitions' states as of now. A state that is older
+    /// is no harm as long as it was read after this broker registered: another broker may have committed more of
+    /// a sealed range meanwhile, which the WAL holds too.
+    pub(super) fn ends(&self, states: &[PartitionState]) -> Vec<RecoveredEnd> {
+        let end = |state: &PartitionState| {
+            let found = self.by_partition.get(&state.partition)?;
+            recovered_end(state, found)
         };
-        self.by_partition.iter().filter_map(last).collect()
+        states.iter().filter_map(end).collect()
     }
 
     /// Where the WAL's oldest entry of each partition lies.
     pub(super) fn oldest(&self) -> Vec<(PartitionId, WalPosition)> {
         let first = |(partition, batches): (&PartitionId, &Vec<RecoveredBatch>)| {
-            Some((*partition, batches.first()?.position))
+            let positions = batches.iter().map(|batch| batch.position);
+            Some((*partition, positions.min()?))
         };
         self.by_partition.iter().filter_map(first).collect()
     }

@@ -332,13 +332,22 @@ impl Startup {
         registered: &Registered,
         recovered: Vec<ObjectCommit>,
     ) -> Result<LeadershipTaken, Fatal> {
+        // After the registration: nobody but this broker ends the logs that it leads.
+        let states = retried(
+            "read the partitions' states",
+            || controller.partition_states(self.recovered.partitions()),
+            |_| true,
+        )
+        .await
+        .unwrap_or_else(|_| unreachable!("every failure to read is retried"));
+        let states: Vec<tidegate_metadata::PartitionState> = states.into_iter().flatten().collect();
         let request = TakeLeadership {
             broker: self.identity.broker,
             broker_epoch: registered.broker_epoch,
             wal: Some(self.identity.wal),
             fenced_writer: registered.former_writer.map(|w| w.broker_epoch),
             recovered,
-            ends: self.recovered.ends(),
+            ends: self.recovered.ends(&states),
             accept_loss: self.settings.accept_loss,
         };
         let retriable =

@@ -51,6 +51,9 @@ pub enum AppendError {
     Failed(Arc<str>),
     #[error("the topic's durability is changing")]
     Switching,
+    /// Another broker is about to lead; see [`PartitionLog::settled`].
+    #[error("the partition is being moved to another broker")]
+    Sealed,
     #[error(transparent)]
     Sequence(#[from] SequenceError),
     #[error("the partition is out of offsets")]
@@ -149,8 +152,9 @@ impl State {
         match &self.status {
             Status::Open => Ok(()),
             Status::Switching(_) => Err(AppendError::Switching),
+            Status::Sealed(_) => Err(AppendError::Sealed),
             Status::Failed(cause) => Err(AppendError::Failed(cause.clone())),
-            Status::Closed => Err(AppendError::NotLeader),
+            Status::Incoming | Status::Closed => Err(AppendError::NotLeader),
         }
     }
 
@@ -244,6 +248,7 @@ impl AppendObserver for PartitionLog {
             .map(|(_, s)| s)
             .collect();
         let fetchers = std::mem::take(&mut state.fetch_waiters);
+        state.ring_followers();
         drop(state);
         for waiter in acknowledged {
             // A producer that hung up or timed out no longer listens.
@@ -256,8 +261,11 @@ impl AppendObserver for PartitionLog {
 
     fn failed(&self, failure: &WalFailure) {
         let mut state = self.state.lock();
-        if matches!(state.status, Status::Open | Status::Switching(_)) {
-            state.status = Status::Failed(failure.to_string().into());
+        match state.status {
+            Status::Open | Status::Switching(_) | Status::Sealed(_) | Status::Incoming => {
+                state.set_status(Status::Failed(failure.to_string().into()));
+            }
+            Status::Failed(_) | Status::Closed => {}
         }
         state.ack_waiters.clear();
     }

@@ -5,7 +5,10 @@
 //! high watermark. Nothing is awaited under it.
 
 mod append;
+mod copy;
+mod follow;
 mod read;
+mod seal;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -19,12 +22,16 @@ use parking_lot::Mutex;
 use tidegate_runtime::SharedClock;
 use tidegate_types::{DurabilityMode, LeaderEpoch, Offset, PartitionId, TimestampMs, TopicName};
 use tidegate_wal::Wal;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 pub use append::{AppendError, Appended, Durability};
+pub(crate) use copy::{CopyRefused, Copying, TakeOver};
+pub(crate) use follow::FollowPlan;
 pub use read::{Isolation, ReadError, Watermarks};
 pub(crate) use read::{Plan, TimeCandidate};
+use seal::Seal;
+pub use seal::{Ownership, SealError, SealOrder, SealedState};
 pub(crate) use store::UploadCut;
 
 use crate::budget::TailBudget;
@@ -82,6 +89,10 @@ enum Status {
     Open,
     /// The topic's durability changed: appends wait until the tail is stored, then go to the other WAL.
     Switching(DurabilityMode),
+    /// Another broker is about to lead: no appends, unless the move is taken back.
+    Sealed(Seal),
+    /// A copy of another broker's log, which this broker is about to lead.
+    Incoming,
     /// The WAL can't promise anything any more.
     Failed(Arc<str>),
     /// Another broker leads, or the topic is gone.
@@ -90,27 +101,41 @@ enum Status {
 
 struct State {
     status: Status,
+    ownership: watch::Sender<Ownership>,
+    /// The newest order that took a seal back. A seal up to it comes late.
+    unsealed_by: Option<SealOrder>,
     leader_epoch: LeaderEpoch,
     durability: DurabilityMode,
+    /// The topic's durability: differs from `durability` as long as a change waits.
+    wanted_durability: DurabilityMode,
     log_start: Offset,
     high_watermark: Offset,
     log_end: Offset,
-    /// Exclusive end of what is in object storage and readable there.
+    /// Exclusive end of what is in object storage and readable there: what the segment map covers.
     stored_end: Offset,
-    /// Exclusive end of what metadata has committed as uploaded.
+    /// Exclusive end of what metadata has committed as uploaded. It is ahead of `stored_end` when another broker
+    /// committed a part of the log and the segment map doesn't know yet.
     uploaded_end: Offset,
     /// Where the next upload begins: at or past `stored_end` while uploads are under way.
     upload_cursor: Offset,
     /// Bytes at or past `upload_cursor`.
     waiting_bytes: u64,
     waiting_since: Option<Instant>,
+    /// Raised when uploads begin anew: what was cut before isn't committed.
+    upload_round: u64,
+    /// No cuts before this: metadata refused the last one.
+    uploads_held_until: Option<Instant>,
     bytes_since_checkpoint: u64,
     epochs: EpochHistory,
     producers: Producers,
     tail: Tail,
     segments: SegmentMap,
+    /// Segments behind a gap in the map, which metadata can fill.
+    segments_ahead: Vec<Segment>,
     ack_waiters: VecDeque<(Offset, oneshot::Sender<()>)>,
     fetch_waiters: Vec<Arc<Notify>>,
+    /// Bells of brokers that copy the tail: rung at every change that concerns them.
+    followers: Vec<Arc<Notify>>,
 }
 
 /// What opening a log starts from: metadata, the newest checkpoint brought up to date, and recovered batches.
@@ -146,30 +171,26 @@ impl PartitionLog {
             ),
             durability => (Status::Open, durability),
         };
+        let state = State {
+            leader_epoch: opening.leader_epoch,
+            durability,
+            wanted_durability: opening.durability,
+            log_start: opening.log_start,
+            high_watermark: opening.log_end,
+            log_end: opening.log_end,
+            waiting_bytes,
+            waiting_since: (waiting_bytes > 0).then_some(now),
+            epochs: opening.epochs,
+            producers: opening.producers,
+            tail: opening.tail,
+            segments,
+            ..State::empty(status, durability, opening.uploaded_end)
+        };
         Self {
             id: opening.id,
             topic: opening.topic,
             context,
-            state: Mutex::new(State {
-                status,
-                leader_epoch: opening.leader_epoch,
-                durability,
-                log_start: opening.log_start,
-                high_watermark: opening.log_end,
-                log_end: opening.log_end,
-                stored_end: opening.uploaded_end,
-                uploaded_end: opening.uploaded_end,
-                upload_cursor: opening.uploaded_end,
-                waiting_bytes,
-                waiting_since: (waiting_bytes > 0).then_some(now),
-                bytes_since_checkpoint: CHECKPOINT_OVERDUE,
-                epochs: opening.epochs,
-                producers: opening.producers,
-                tail: opening.tail,
-                segments,
-                ack_waiters: VecDeque::new(),
-                fetch_waiters: Vec::new(),
-            }),
+            state: Mutex::new(state),
             streams: Mutex::new(Streams::default()),
         }
     }
@@ -184,6 +205,11 @@ impl PartitionLog {
 
     pub fn leader_epoch(&self) -> LeaderEpoch {
         self.state.lock().leader_epoch
+    }
+
+    /// The promise under which batches are acknowledged at present.
+    pub fn durability(&self) -> DurabilityMode {
+        self.state.lock().durability
     }
 
     /// The segments in offset order, for retention and reports.
@@ -210,7 +236,7 @@ impl PartitionLog {
         }
         state.waiting_bytes = 0;
         state.waiting_since = None;
-        state.status = Status::Closed;
+        state.set_status(Status::Closed);
         state.ack_waiters.clear();
         let waiters = std::mem::take(&mut state.fetch_waiters);
         drop(state);
@@ -221,12 +247,14 @@ impl PartitionLog {
     /// refused with a retriable error, so that no record is acknowledged under the wrong promise.
     pub fn set_durability(&self, durability: DurabilityMode) {
         let mut state = self.state.lock();
+        state.wanted_durability = durability;
         match state.status {
             Status::Open | Status::Switching(_) => {
                 state.status = Status::Switching(durability);
                 state.finish_switch();
             }
-            Status::Failed(_) | Status::Closed => {}
+            // A log that is unsealed goes on as the topic wants it then.
+            Status::Sealed(_) | Status::Incoming | Status::Failed(_) | Status::Closed => {}
         }
         drop(state);
         self.context.upload_bell.notify_one();
@@ -260,7 +288,8 @@ impl PartitionLog {
     pub(crate) fn wal_need(&self) -> WalNeed {
         let state = self.state.lock();
         match state.durability {
-            DurabilityMode::Local => state.tail.wal_need(state.uploaded_end),
+            // Not the uploaded end: what the segment map doesn't cover is read from the WAL.
+            DurabilityMode::Local => state.tail.wal_need(state.stored_end),
             DurabilityMode::Object => WalNeed::Nothing,
         }
     }
@@ -285,6 +314,53 @@ impl Drop for PartitionLog {
 }
 
 impl State {
+    /// A log that holds nothing and ends at `end`, below which everything is in object storage.
+    fn empty(status: Status, durability: DurabilityMode, end: Offset) -> Self {
+        Self {
+            ownership: watch::Sender::new(status.ownership()),
+            status,
+            unsealed_by: None,
+            leader_epoch: LeaderEpoch::FIRST,
+            durability,
+            wanted_durability: durability,
+            log_start: Offset::ZERO,
+            high_watermark: end,
+            log_end: end,
+            stored_end: end,
+            uploaded_end: end,
+            upload_cursor: end,
+            waiting_bytes: 0,
+            waiting_since: None,
+            upload_round: 0,
+            uploads_held_until: None,
+            bytes_since_checkpoint: CHECKPOINT_OVERDUE,
+            epochs: EpochHistory::default(),
+            producers: Producers::default(),
+            tail: Tail::default(),
+            segments: SegmentMap::default(),
+            segments_ahead: Vec::new(),
+            ack_waiters: VecDeque::new(),
+            fetch_waiters: Vec::new(),
+            followers: Vec::new(),
+        }
+    }
+
+    /// Changes the status and lets those know who wait for it.
+    fn set_status(&mut self, status: Status) {
+        let ownership = status.ownership();
+        self.status = status;
+        self.ownership.send_if_modified(|shown| {
+            let changed = *shown != ownership;
+            *shown = ownership;
+            changed
+        });
+        self.ring_followers();
+    }
+
+    fn ring_followers(&self) {
+        self.followers.iter().for_each(|bell| bell.notify_one());
+    }
+
     /// Where read-committed readers must stop.
     fn last_stable(&self) -> Offset {
         self.producers
@@ -294,7 +370,8 @@ impl State {
 
     fn finish_switch(&mut self) {
         if let Status::Switching(durability) = self.status
-            && (durability == self.durability || self.uploaded_end == self.log_end)
+            && (durability == self.durability
+                || self.stored_end.min(self.uploaded_end) == self.log_end)
         {
             self.durability = durability;
             self.status = Status::Open;

@@ -217,7 +217,7 @@ impl PartitionLog {
 
 impl State {
     pub(super) fn watermarks(&self) -> Result<Watermarks, ReadError> {
-        if self.status == Status::Closed {
+        if matches!(self.status, Status::Closed | Status::Incoming) {
             return Err(ReadError::NotLeader);
         }
         Ok(Watermarks {

@@ -3,7 +3,9 @@
 
 mod appending;
 mod model;
+mod moving;
 mod object_mode;
+mod pair;
 mod reading;
 mod recovery;
 mod rig;

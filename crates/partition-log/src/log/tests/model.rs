@@ -1,4 +1,5 @@
-//! Random operations against a plain model: the records by offset, and what each producer was told.
+//! Random operations against a plain model: the records by offset, and what each producer was told. Two brokers
+//! move the partitions between them.
 
 use std::time::Duration;
 
@@ -9,11 +10,23 @@ use tidegate_object_storage::testing::Fault;
 use tidegate_types::DurabilityMode::{Local, Object};
 use tidegate_types::PartitionId;
 
+use super::pair::{Copy, Pair};
 use super::rig::*;
-use crate::log::{AppendError, Durability, Isolation};
+use crate::log::{AppendError, Durability};
 
 const PARTITIONS: usize = 4;
 const PRODUCERS: usize = 2;
+const BROKERS: usize = 2;
+
+/// How a move ends.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Done,
+    TakenBack,
+    /// A broker dies when the move is committed and nobody has seen it.
+    SourceDies,
+    TargetDies,
+}
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -43,7 +56,10 @@ enum Op {
     MetaFault(bool),
     /// Another topic comes, gets records and goes.
     ShortLivedTopic,
-    Restart(Crash),
+    Restart(usize, Crash),
+    /// The other broker begins to copy.
+    Prepare(usize),
+    Move(usize, Fate),
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -63,13 +79,21 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (partition.clone(), any::<u64>(), 0..3_000usize).prop_map(
             |(partition, from, max_bytes)| Op::Read { partition, from, max_bytes }
         ),
-        1 => (partition, 0..100u64).prop_map(
+        1 => (partition.clone(), 0..100u64).prop_map(
             |(partition, part)| Op::DeleteRecords { partition, part }
         ),
         2 => any::<u8>().prop_map(Op::StoreFault),
         1 => any::<bool>().prop_map(Op::MetaFault),
         1 => Just(Op::ShortLivedTopic),
-        2 => prop_oneof![Just(Crash::Power), Just(Crash::Process)].prop_map(Op::Restart),
+        2 => (0..BROKERS, prop_oneof![Just(Crash::Power), Just(Crash::Process)])
+            .prop_map(|(broker, crash)| Op::Restart(broker, crash)),
+        3 => partition.clone().prop_map(Op::Prepare),
+        4 => (partition, prop_oneof![
+            4 => Just(Fate::Done),
+            2 => Just(Fate::TakenBack),
+            1 => Just(Fate::SourceDies),
+            1 => Just(Fate::TargetDies),
+        ]).prop_map(|(partition, fate)| Op::Move(partition, fate)),
     ]
 }
 
@@ -98,9 +122,11 @@ struct ModelPartition {
 }
 
 struct Model {
-    rig: Rig,
+    pair: Pair,
     ids: Vec<PartitionId>,
     partitions: Vec<ModelPartition>,
+    /// What is being copied, by partition.
+    copies: Vec<Option<Copy>>,
     next_tag: u64,
 }
 
@@ -114,9 +140,9 @@ impl Model {
         };
         options.upload.size_bytes = 20_000;
         options.upload.own_object_bytes = 4_000;
-        let mut rig = Rig::with(options).await;
-        let mut ids = rig.topic(Local, 3).await;
-        ids.extend(rig.topic(Object, 1).await);
+        let mut pair = Pair::with(options).await;
+        let mut ids = pair.topic(Local, 3).await;
+        ids.extend(pair.topic(Object, 1).await);
         let partitions = (0..PARTITIONS)
             .map(|_| ModelPartition {
                 producers: (0..PRODUCERS).map(|_| ModelProducer::default()).collect(),
@@ -124,9 +150,10 @@ impl Model {
             })
             .collect();
         Self {
-            rig,
+            pair,
             ids,
             partitions,
+            copies: (0..PARTITIONS).map(|_| None).collect(),
             next_tag: 0,
         }
     }
@@ -152,7 +179,7 @@ impl Model {
                 tokio::time::sleep(Duration::from_millis(ms)).await;
             }
             Op::Evict(partition) => {
-                let log = self.rig.log(self.ids[partition]);
+                let log = self.pair.log(self.ids[partition]);
                 log.evict(log.watermarks().unwrap().log_end);
             }
             Op::Read {
@@ -168,24 +195,30 @@ impl Model {
                     2 => Fault::HangAfter,
                     _ => Fault::Delay(Duration::from_millis(300)),
                 };
-                self.rig.store.next(Operation::Put, "", [fault]);
+                self.pair.rigs[0].store.next(Operation::Put, "", [fault]);
             }
-            Op::MetaFault(after) => self.rig.meta.inject(match after {
+            Op::MetaFault(after) => self.pair.rigs[0].meta.inject(match after {
                 true => MetaFault::After,
                 false => MetaFault::Before,
             }),
             Op::ShortLivedTopic => {
-                let id = self.rig.one(Local).await;
+                let id = self.pair.one(Local).await;
                 for tag in 0..5 {
                     // It may be refused for lack of room, which is no matter here.
-                    let _ = self.rig.log(id).append(Spec::tagged(tag, 1, 700).build());
+                    let _ = self.pair.log(id).append(Spec::tagged(tag, 1, 700).build());
                 }
-                self.rig.delete_topic(id.topic).await;
+                self.pair.delete_topic(id.topic).await;
             }
-            Op::Restart(crash) => self.restart(crash).await,
+            Op::Restart(broker, crash) => self.restart(broker, crash).await,
+            Op::Prepare(partition) => {
+                let id = self.ids[partition];
+                let to = 1 - self.pair.homes[&id];
+                self.copies[partition] = Some(self.pair.prepare(id, to).await);
+            }
+            Op::Move(partition, fate) => self.change_leader(partition, fate).await,
         }
         self.hear();
-        self.rig.assert_running();
+        self.pair.assert_running();
     }
 
     fn next_spec(&mut self, at: usize, producer: usize, count: u64, value_bytes: usize) -> Spec {
@@ -204,7 +237,7 @@ impl Model {
         if state.sent.iter().filter(|s| s.ack.is_some()).count() >= 5 {
             return false;
         }
-        let appended = match self.rig.log(self.ids[at]).append(spec.build()) {
+        let appended = match self.pair.log(self.ids[at]).append(spec.build()) {
             Ok(appended) => appended,
             Err(AppendError::Full(_)) => return false,
             Err(other) => panic!("{other}"),
@@ -235,7 +268,7 @@ impl Model {
             // Deleted, and with it perhaps what opening could have known of it.
             return;
         }
-        let log = self.rig.log(self.ids[at]);
+        let log = self.pair.log(self.ids[at]);
         let again = log.append(known.spec.build()).unwrap();
         let range = (again.range.start().get(), again.range.end().get());
         assert_eq!(range, known.range, "a duplicate has its first offsets");
@@ -248,7 +281,10 @@ impl Model {
     /// Notes what was acknowledged.
     fn hear(&mut self) {
         for (id, partition) in self.ids.iter().zip(&mut self.partitions) {
-            let log = self.rig.log(*id);
+            // In the middle of a move nobody leads, and everything has been heard.
+            let Some(log) = self.pair.rig(*id).life().logs.get(*id) else {
+                continue;
+            };
             let high_watermark = log.watermarks().unwrap().high_watermark.get();
             for sent in partition.producers.iter_mut().flat_map(|p| &mut p.sent) {
                 if sent.ack.as_mut().is_some_and(|ack| ack.try_recv().is_ok()) {
@@ -261,15 +297,12 @@ impl Model {
     }
 
     async fn read(&mut self, at: usize, from: u64, max_bytes: usize) {
-        let log = self.rig.log(self.ids[at]);
+        let log = self.pair.log(self.ids[at]);
         let before = log.watermarks().unwrap();
         let partition = &mut self.partitions[at];
         let span = before.high_watermark.get() - partition.log_start + 1;
         let from = partition.log_start + from % span;
-        let read = self
-            .rig
-            .read_tags(self.ids[at], from, max_bytes, Isolation::ReadUncommitted)
-            .await;
+        let read = self.pair.read_tags(self.ids[at], from, max_bytes).await;
         let end = from + read.len() as u64;
         assert!(end >= before.high_watermark.get());
         let expected: Vec<_> = (from..end)
@@ -281,32 +314,83 @@ impl Model {
 
     async fn delete_records(&mut self, at: usize, part: u64) {
         let partition = &mut self.partitions[at];
-        let high_watermark = self.rig.log(self.ids[at]).watermarks().unwrap();
+        let high_watermark = self.pair.log(self.ids[at]).watermarks().unwrap();
         let span = high_watermark.high_watermark.get() - partition.log_start;
         let below = partition.log_start + span * part / 100;
         partition.log_start = below;
-        self.rig.delete_records(self.ids[at], below).await;
+        let id = self.ids[at];
+        self.pair.rig(id).delete_records(id, below).await;
     }
 
-    async fn restart(&mut self, crash: Crash) {
+    async fn restart(&mut self, broker: usize, crash: Crash) {
         self.hear();
-        self.rig.restart(crash).await;
-        for at in 0..PARTITIONS {
-            let log = self.rig.log(self.ids[at]);
-            let watermarks = log.watermarks().unwrap();
-            let partition = &mut self.partitions[at];
-            let end = watermarks.log_end.get();
-            assert!(end >= partition.promised, "{end} of {}", partition.promised);
-            assert!(end <= partition.tags.len() as u64);
-            assert_eq!(watermarks.high_watermark.get(), end);
-            assert_eq!(watermarks.log_start.get(), partition.log_start);
-            partition.tags.truncate(usize::try_from(end).unwrap());
-            partition.promised = end;
-            for producer in 0..PRODUCERS {
-                self.send_again(at, producer, end);
-            }
-            self.read(at, 0, 2_000).await;
+        for copy in &mut self.copies {
+            copy.take_if(|copy| copy.from == broker || copy.to == broker);
         }
+        self.pair.restart(broker, crash).await;
+        for at in 0..PARTITIONS {
+            if self.pair.homes[&self.ids[at]] == broker {
+                self.recovered(at).await;
+            }
+        }
+    }
+
+    /// Compares a log that was opened anew: what nobody was told of may be gone.
+    async fn recovered(&mut self, at: usize) {
+        let log = self.pair.log(self.ids[at]);
+        let watermarks = log.watermarks().unwrap();
+        let partition = &mut self.partitions[at];
+        let end = watermarks.log_end.get();
+        assert!(end >= partition.promised, "{end} of {}", partition.promised);
+        assert!(end <= partition.tags.len() as u64);
+        assert_eq!(watermarks.high_watermark.get(), end);
+        assert_eq!(watermarks.log_start.get(), partition.log_start);
+        partition.tags.truncate(usize::try_from(end).unwrap());
+        partition.promised = end;
+        for producer in 0..PRODUCERS {
+            self.send_again(at, producer, end);
+        }
+        self.read(at, 0, 2_000).await;
+    }
+
+    async fn change_leader(&mut self, at: usize, fate: Fate) {
+        let id = self.ids[at];
+        let to = 1 - self.pair.homes[&id];
+        let copy = match self.copies[at].take() {
+            Some(copy) => copy,
+            None => self.pair.prepare(id, to).await,
+        };
+        let sealed = self.pair.seal(id).await.unwrap();
+        assert_eq!(sealed.end.get(), self.partitions[at].tags.len() as u64);
+        self.hear();
+        // What was admitted is promised now.
+        self.partitions[at].promised = sealed.end.get();
+        assert_eq!(copy.incoming.held().await.unwrap(), sealed.end);
+        if let Fate::TakenBack = fate {
+            let order = self.pair.next_order();
+            let log = self.pair.log(id);
+            log.unseal(log.leader_epoch(), order).unwrap();
+            return;
+        }
+        let state = self.pair.commit(id, &copy, &sealed).await;
+        if let Fate::TargetDies = fate {
+            self.pair.rigs[copy.from].life().logs.remove(id);
+            self.pair.homes.insert(id, to);
+            drop(copy);
+            self.restart(to, Crash::Power).await;
+            return;
+        }
+        if let Fate::SourceDies = fate {
+            let from = copy.from;
+            self.pair.homes.insert(id, to);
+            self.restart(from, Crash::Power).await;
+        }
+        self.pair.activate(id, &copy, &state).await;
+        let watermarks = self.pair.log(id).watermarks().unwrap();
+        assert_eq!(watermarks.log_start.get(), self.partitions[at].log_start);
+        assert_eq!(watermarks.high_watermark, sealed.end);
+        assert_eq!(watermarks.log_end, sealed.end);
+        self.read(at, 0, 2_000).await;
     }
 
     /// A producer that heard nothing sends again, in order: what the log holds is a duplicate, the rest new.
@@ -347,9 +431,11 @@ proptest! {
             for op in &ops {
                 model.run(op).await;
             }
-            model.rig.store.heal();
-            model.rig.all_uploaded().await;
-            model.restart(Crash::Power).await;
+            model.pair.rigs[0].store.heal();
+            model.pair.all_uploaded().await;
+            for broker in 0..BROKERS {
+                model.restart(broker, Crash::Power).await;
+            }
         });
     }
 }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tidegate_metadata::api::{
     AdvanceLogStart, CreateTopicError, CreateTopics, DURABILITY_CONFIG, DeleteTopics, NewTopic,
-    RecoveredEnd, RegisterBroker, TakeLeadership, TopicLayout,
+    RegisterBroker, SetAlive, TakeLeadership, TopicLayout,
 };
 use tidegate_metadata::store::MemoryOpener;
 use tidegate_metadata::{
@@ -22,7 +22,8 @@ use tidegate_object_storage::{ObjectStorage, RequestClass, StoreOptions, StoreSe
 use tidegate_record_batch::{Batches, records};
 use tidegate_runtime::{Clock, OnExit, Random, SharedClock, SimDisk, Tasks};
 use tidegate_types::{
-    BrokerId, DurabilityMode, Offset, PartitionId, PartitionIndex, TimestampMs, TopicId, TopicName,
+    BrokerEpoch, BrokerId, DurabilityMode, Offset, PartitionId, PartitionIndex, TimestampMs,
+    TopicId, TopicName,
 };
 use tidegate_wal::local::{LocalWal, LocalWalMetrics, LocalWalOptions, LocalWalSeams, Workers};
 use tidegate_wal::object::{
@@ -37,7 +38,7 @@ use crate::log::{Appended, Durability, Isolation, LogContext, PartitionLog};
 use crate::{
     LogOpener, LogReader, LogSet, ObjectBacklog, ObjectCommitter, ObjectLog, OpenError,
     OpenRequest, ReadMetrics, ReadRequest, ReaderLimits, RecoveredBatch, SegmentReader, TailBudget,
-    UploadLimits, UploadMetrics, Uploader, Writer, recovered_commit,
+    UploadLimits, UploadMetrics, Uploader, Writer, recovered_commit, recovered_end,
 };
 
 pub(super) use super::spec::Spec;
@@ -109,6 +110,7 @@ pub(super) struct Life {
     pub(super) reader: LogReader,
     pub(super) opener: LogOpener,
     pub(super) writer: Writer,
+    pub(super) backlog: Arc<ObjectBacklog>,
     /// What ended a background task that must not end.
     pub(super) stopped: Arc<Mutex<Vec<String>>>,
 }
@@ -120,14 +122,15 @@ pub(super) struct Rig {
     pub(super) meta: MemoryOpener,
     pub(super) options: RigOptions,
     pub(super) modes: HashMap<TopicId, (TopicName, DurabilityMode)>,
+    pub(super) broker: BrokerId,
     clock: SharedClock,
     lives: u64,
     wal: u128,
+    /// A registration whose process is dead without the controller being able to know.
+    dead: Option<BrokerEpoch>,
+    /// A controller that outlives this broker; without, each life has its own.
+    host: Option<ControllerHandle>,
     life: Option<Life>,
-}
-
-fn broker() -> BrokerId {
-    BrokerId::new(1).unwrap()
 }
 
 pub(super) fn offset(at: u64) -> Offset {
@@ -135,7 +138,9 @@ pub(super) fn offset(at: u64) -> Offset {
 }
 
 /// Asks until it is answered, for at most so long as a controller needs to open its store again.
-async fn again<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(ask: impl Fn() -> F) -> T {
+pub(super) async fn again<T, E: std::fmt::Debug, F: Future<Output = Result<T, E>>>(
+    ask: impl Fn() -> F,
+) -> T {
     let mut tries = 0;
     loop {
         match ask().await {
@@ -163,25 +168,61 @@ impl Rig {
     }
 
     pub(super) async fn with(options: RigOptions) -> Self {
-        let mut rig = Self {
-            disk: SimDisk::new(options.seed),
-            store: ScriptedStore::new(),
-            meta: MemoryOpener::new(),
-            options,
-            modes: HashMap::new(),
-            clock: Arc::new(SimClock {
-                start: Instant::now(),
-            }),
-            lives: 0,
-            wal: 0xAA,
-            life: None,
-        };
+        let mut rig = Self::idle(options, 1);
         rig.start().await;
         rig
     }
 
+    fn idle(options: RigOptions, broker: u32) -> Self {
+        Self {
+            disk: SimDisk::new(options.seed * 7 + u64::from(broker)),
+            store: ScriptedStore::new(),
+            meta: MemoryOpener::new(),
+            options,
+            modes: HashMap::new(),
+            broker: BrokerId::new(broker).unwrap(),
+            clock: Arc::new(SimClock {
+                start: Instant::now(),
+            }),
+            lives: 0,
+            wal: 0xAA << 32 | u128::from(broker),
+            dead: None,
+            host: None,
+            life: None,
+        }
+    }
+
+    /// Brokers of one cluster, whose controller is none of them.
+    pub(super) async fn cluster(options: RigOptions, brokers: u32) -> (Tasks, Vec<Self>) {
+        let first = Self::idle(options.clone(), 1);
+        let tasks = Tasks::new("host");
+        let host = first.open_controller(&tasks).await;
+        let mut rigs = Vec::new();
+        for broker in 1..=brokers {
+            let mut rig = Self {
+                store: first.store.clone(),
+                meta: first.meta.clone(),
+                clock: first.clock.clone(),
+                host: Some(host.clone()),
+                ..Self::idle(options.clone(), broker)
+            };
+            rig.start().await;
+            rigs.push(rig);
+        }
+        (tasks, rigs)
+    }
+
     pub(super) fn life(&self) -> &Life {
         self.life.as_ref().expect("the process runs")
+    }
+
+    /// The process, if it runs.
+    pub(super) fn has_life(&self) -> Option<&Life> {
+        self.life.as_ref()
+    }
+
+    pub(super) fn wal_number(&self) -> u128 {
+        self.wal
     }
 
     pub(super) fn log(&self, id: PartitionId) -> Arc<PartitionLog> {
@@ -193,13 +234,11 @@ impl Rig {
         mode: DurabilityMode,
         partitions: u32,
     ) -> Vec<PartitionId> {
-        let name = TopicName::new(&format!("topic-{}", self.modes.len())).unwrap();
+        let name = format!("topic-{}-{}", self.broker, self.modes.len());
+        let name = TopicName::new(&name).unwrap();
         let new = NewTopic {
             name: name.clone(),
-            layout: TopicLayout::Count {
-                partitions,
-                replication_factor: 1,
-            },
+            layout: TopicLayout::Assigned(vec![vec![self.broker]; partitions as usize]),
             configs: [(DURABILITY_CONFIG.to_owned(), mode.as_str().to_owned())].into(),
         };
         let request = CreateTopics {
@@ -237,7 +276,7 @@ impl Rig {
         states.into_iter().flatten().collect()
     }
 
-    async fn open(
+    pub(super) async fn open(
         &self,
         state: PartitionState,
         recovered: Vec<RecoveredBatch>,
@@ -278,7 +317,7 @@ impl Rig {
     pub(super) async fn delete_records(&self, id: PartitionId, below: u64) {
         let log = self.log(id);
         let request = AdvanceLogStart {
-            broker: broker(),
+            broker: self.broker,
             broker_epoch: self.life().writer.broker_epoch,
             partition: id,
             leader_epoch: log.leader_epoch(),
@@ -303,7 +342,8 @@ impl Rig {
             Crash::DiskLost => {
                 self.disk.power_cut();
                 self.disk = SimDisk::new(self.options.seed + self.lives);
-                self.wal += 1;
+                self.wal += 1 << 32;
+                self.dead = Some(life.writer.broker_epoch);
             }
         }
         self.disk = self.disk.restart();
@@ -325,7 +365,9 @@ impl Rig {
         }
         for (id, position) in oldest {
             assert!(
-                self.life().logs.get(id).is_some() || !self.modes.contains_key(&id.topic),
+                self.life().logs.get(id).is_some()
+                    || !self.modes.contains_key(&id.topic)
+                    || self.host.is_some(),
                 "{id} at {position} isn't led"
             );
         }
@@ -343,7 +385,8 @@ impl Rig {
         self.lives += 1;
         let clock = self.clock.clone();
         let tasks = Tasks::new("life");
-        let random = Random::seeded(self.options.seed * 1_000 + self.lives);
+        let broker = u64::from(self.broker.get());
+        let random = Random::seeded(self.options.seed * 1_000 + broker * 100_000_000 + self.lives);
         let mut recovered: HashMap<PartitionId, Vec<RecoveredBatch>> = HashMap::new();
         let wal_options = LocalWalOptions {
             file_bytes: 16 * 1024,
@@ -379,10 +422,23 @@ impl Rig {
             &seams,
             &mut Registry::default(),
         );
-        let controller = self.open_controller(&tasks).await;
+        let controller = match &self.host {
+            Some(host) => host.clone(),
+            None => self.open_controller(&tasks).await,
+        };
+        if let Some(broker_epoch) = self.dead.take() {
+            let request = SetAlive {
+                broker: self.broker,
+                broker_epoch,
+                alive: false,
+            };
+            again(|| controller.set_alive(request)).await;
+        }
         let registration = RegisterBroker {
-            broker: Some(broker()),
-            incarnation: Uuid::from_u128(self.lives.into()),
+            broker: Some(self.broker),
+            incarnation: Uuid::from_u128(
+                u128::from(self.broker.get()) << 64 | u128::from(self.lives),
+            ),
             kafka: Endpoint {
                 host: "b1".to_owned(),
                 port: 9092,
@@ -395,7 +451,7 @@ impl Rig {
         let mut found = Vec::new();
         if let Some(former) = registered.former_writer {
             let me = tidegate_segment_format::WriterIdentity {
-                broker: broker(),
+                broker: self.broker,
                 broker_epoch: registered.broker_epoch,
                 sequence: 0,
                 nonce: random.next_u64(),
@@ -403,7 +459,7 @@ impl Rig {
             let store = ObjectLog::new(storage.with_class(RequestClass::Read));
             let fenced = fence_and_collect(
                 &store,
-                broker(),
+                self.broker,
                 former.broker_epoch,
                 former.next_wal_sequence,
                 me,
@@ -412,19 +468,15 @@ impl Rig {
             .unwrap();
             found = fenced.objects.iter().map(recovered_commit).collect();
         }
-        let ends = recovered
+        let holds: Vec<PartitionId> = recovered.keys().copied().collect();
+        let states = again(|| controller.partition_states(holds.clone())).await;
+        let ends = states
             .iter()
-            .filter_map(|(partition, batches)| {
-                let last = batches.last()?;
-                Some(RecoveredEnd {
-                    partition: *partition,
-                    leader_epoch: last.leader_epoch,
-                    end: last.header.end_offset(),
-                })
-            })
+            .flatten()
+            .filter_map(|state| recovered_end(state, &recovered[&state.partition]))
             .collect();
         let taking = TakeLeadership {
-            broker: broker(),
+            broker: self.broker,
             broker_epoch: registered.broker_epoch,
             wal: Some(Uuid::from_u128(self.wal)),
             fenced_writer: registered.former_writer.map(|w| w.broker_epoch),
@@ -435,7 +487,7 @@ impl Rig {
         let taken = again(|| controller.take_leadership(taking.clone())).await;
         assert_eq!(taken.withheld, [], "nothing acknowledged is missing");
         let writer = Writer {
-            broker: broker(),
+            broker: self.broker,
             broker_epoch: registered.broker_epoch,
             nonce: random.next_u64(),
         };
@@ -451,7 +503,7 @@ impl Rig {
             let mut ids = ids;
             let opened = Controller::open(
                 Arc::new(self.meta.clone()),
-                ControllerOptions::new(broker()),
+                ControllerOptions::new(self.broker),
                 self.clock.clone(),
                 Box::new(move || {
                     ids += 1;
@@ -498,7 +550,7 @@ impl Rig {
         let backlog = Arc::new(ObjectBacklog::new(logs.clone(), clock.clone()));
         let object_wal = ObjectWal::start(
             LogWriter {
-                broker: broker(),
+                broker: self.broker,
                 broker_epoch: writer.broker_epoch,
                 first_sequence: 0,
             },
@@ -546,6 +598,7 @@ impl Rig {
             reader: reader.clone(),
             opener,
             writer,
+            backlog: backlog.clone(),
             stopped,
         };
         let committer = ObjectCommitter {
@@ -574,7 +627,7 @@ impl Rig {
         let life = self.life();
         let seams = StoreSeams {
             clock: self.clock.clone(),
-            random: Random::seeded(self.lives),
+            random: Random::seeded(self.lives + 1_000 * u64::from(self.broker.get())),
             tasks: life.tasks.clone(),
         };
         let storage = ObjectStorage::from_store(
