@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod conductor;
+pub mod member;
 pub mod orders;
 pub mod rpc;
 pub mod session;
