@@ -254,8 +254,12 @@ impl Moves {
     /// Makes what is stored the truth: forgets what isn't, and takes in what is missing.
     pub(crate) fn align(&self, stored: &HashMap<PartitionId, BrokerId>, now: Instant) {
         let mut known = HashMap::new();
-        for (id, one) in &self.table.lock().moves {
-            known.insert(*id, (one.to, one.phase));
+        {
+            let mut table = self.table.lock();
+            table.pins.retain(|_, until| *until > now);
+            for (id, one) in &table.moves {
+                known.insert(*id, (one.to, one.phase));
+            }
         }
         for (partition, (to, phase)) in &known {
             if *phase == Phase::Waiting && !stored.contains_key(partition) {
@@ -310,7 +314,12 @@ impl Moves {
                 one.target_gone = None;
             } else {
                 let since = *one.target_gone.get_or_insert(now);
-                if now.saturating_duration_since(since) >= options.target_patience {
+                // Who plans by itself plans anew at once; a person's wish outlives a restart.
+                let patience = match one.origin {
+                    Origin::Operator | Origin::Stored => options.target_patience,
+                    Origin::Drain | Origin::Balance => Duration::ZERO,
+                };
+                if now.saturating_duration_since(since) >= patience {
                     let why = MoveError::BrokerNotAlive(to);
                     due.hopeless.push((partition, to, why));
                 }

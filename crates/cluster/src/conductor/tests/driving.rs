@@ -129,6 +129,22 @@ async fn a_drain_without_another_broker_says_so_and_goes_on_when_one_comes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_drain_whose_taker_dies_turns_to_another_one() {
+    let mut rig = Rig::new(DurabilityMode::Local).await;
+    rig.start_all(1..=3).await;
+    rig.topic("t", &[1; 200]).await;
+    rig.world
+        .fault(broker(2), Step::Prepare, world::Fault::DieBefore);
+    rig.conductor().drain(broker(1)).await.unwrap();
+    rig.until(Duration::from_secs(8), "the drain is done", |rig| {
+        !rig.leaders().contains_key(&1)
+    })
+    .await;
+    assert_eq!(rig.leaders(), BTreeMap::from([(3, 200)]));
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_drain_that_is_taken_back_leaves_what_hasnt_moved() {
     let mut rig = Rig::new(DurabilityMode::Local).await;
     rig.start_all(1..=2).await;

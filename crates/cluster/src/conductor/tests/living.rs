@@ -124,6 +124,12 @@ async fn a_dead_brokers_stored_records_are_committed_and_led_on_by_the_survivors
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(rig.metric("conductor_failover_attempts_failed_total") >= 3.0);
     assert_eq!(rig.leader(partition(topic, 0)), None);
+    // From the moment its WAL may be fenced there is no way back under the same registration.
+    let refused = rig.conductor().open(hello(broker(3), epoch)).await;
+    assert!(
+        matches!(refused, Err(HelloRefused::StaleBrokerEpoch(_))),
+        "{refused:?}"
+    );
     rig.log.set_failing(false);
     rig.until(Duration::from_secs(5), "failed over", |rig| {
         rig.leaders() == BTreeMap::from([(1, 4), (2, 4)])
