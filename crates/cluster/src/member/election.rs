@@ -46,6 +46,8 @@ pub(super) struct Election {
     backoff: Backoff,
     /// That the lease can't be reached was said.
     failing: bool,
+    /// When the lease was looked at last.
+    looked: Instant,
 }
 
 /// What comes next.
@@ -88,6 +90,7 @@ impl Election {
         tasks: Tasks,
     ) -> Self {
         let backoff = Backoff::new(shared.settings.backoff);
+        let looked = shared.clock.now();
         Self {
             shared,
             lease,
@@ -99,6 +102,7 @@ impl Election {
             candidate: true,
             backoff,
             failing: false,
+            looked,
         }
     }
 
@@ -138,6 +142,7 @@ impl Election {
 
     /// Finds the newest number, by listing.
     async fn look(&mut self) -> Turn {
+        self.looked = self.now();
         let newest = match self.lease.newest().await {
             Ok(newest) => newest,
             Err(error) => return self.failed(&error, "the controller can't be looked for yet"),
@@ -201,10 +206,7 @@ impl Election {
                     self.backoff.reset();
                 }
                 Ok(None) if self.candidate && asked >= watch.lapses_at() => {
-                    return Turn::Take {
-                        former: Some(holder),
-                        lapsed: true,
-                    };
+                    return self.take_lapsed(holder, watch.number()).await;
                 }
                 Ok(None) => self.backoff.reset(),
                 Err(error) => {
@@ -229,6 +231,20 @@ impl Election {
                 }
             })
             .await;
+        }
+    }
+
+    /// Takes a lapsed lease over, unless a listing shows newer numbers: whoever was paused may have missed so many
+    /// that the next one was deleted.
+    async fn take_lapsed(&mut self, holder: LeaseRecord, number: u64) -> Turn {
+        self.looked = self.now();
+        match self.lease.newest().await {
+            Ok(Some(newest)) if newest.number > number => self.judge(Some(newest)),
+            Ok(Some(_) | None) => Turn::Take {
+                former: Some(holder),
+                lapsed: true,
+            },
+            Err(error) => self.failed(&error, "the controller can't be looked for yet"),
         }
     }
 
@@ -326,6 +342,7 @@ impl Election {
         let renewal = Renewal {
             lease: self.lease.clone(),
             record,
+            known: self.looked,
             broker: self.shared.broker.subscribe(),
             number: newest.clone(),
             clock: self.shared.clock.clone(),

@@ -26,6 +26,8 @@ pub(super) struct Renewal {
     pub(super) lease: Arc<dyn LeaseRow>,
     /// The newest one of its own.
     pub(super) record: LeaseRecord,
+    /// When the number before it was known to be the newest.
+    pub(super) known: Instant,
     /// This broker's number, as soon as it has one.
     pub(super) broker: watch::Receiver<Option<BrokerId>>,
     /// The number of the newest one, for who releases the lease.
@@ -51,14 +53,17 @@ impl Renewal {
 
     async fn renew(&mut self) -> Taken {
         let every = self.record.lease / PER_LEASE;
-        let mut renewed = self.clock.now();
+        let mut renewed = self.known;
         let mut failing = false;
         let mut pause = every;
         let mut retry = Backoff::new((FIRST_RETRY.min(every), every));
-        // Whoever listed a stale row has created a number that isn't the newest.
+        // Whoever listed a stale row has created a number that isn't the newest. A failure is met again below.
         if let Ok(Some(other)) = self.lease.behind(self.record.number).await
             && let Some(taken) = self.other(other)
         {
+            return taken;
+        }
+        if let Ok(Some(taken)) = self.look_after_absence(self.known).await {
             return taken;
         }
         loop {
@@ -85,14 +90,6 @@ impl Renewal {
     }
 
     async fn once(&mut self, renewed: Instant) -> Result<Option<Taken>, LeaseFailure> {
-        let away = self.clock.now().saturating_duration_since(renewed);
-        if away > self.record.lease * AWAY_LEASES
-            && let Some(newest) = self.lease.newest().await?
-            && newest.number > self.record.number
-            && let Some(taken) = self.other(newest)
-        {
-            return Ok(Some(taken));
-        }
         let next = LeaseRecord {
             number: self.record.number + 1,
             broker: *self.broker.borrow(),
@@ -106,7 +103,19 @@ impl Renewal {
                 }
             }
         }
-        Ok(None)
+        self.look_after_absence(renewed).await
+    }
+
+    /// Looks for the newest number, after a create, if it was so long ago that the row was last known.
+    async fn look_after_absence(&mut self, known: Instant) -> Result<Option<Taken>, LeaseFailure> {
+        let away = self.clock.now().saturating_duration_since(known);
+        if away <= self.record.lease * AWAY_LEASES {
+            return Ok(None);
+        }
+        match self.lease.newest().await? {
+            Some(newest) if newest.number > self.record.number => Ok(self.other(newest)),
+            Some(_) | None => Ok(None),
+        }
     }
 
     /// Takes in a record that was found; `None` if it is of this life, by a create whose answer was lost.

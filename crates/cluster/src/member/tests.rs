@@ -153,6 +153,23 @@ async fn a_holder_that_was_paused_steps_down_when_it_wakes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_candidate_that_was_paused_takes_nothing_from_a_holder_it_missed() {
+    let world = World::default();
+    let (first, second) = first_and_second(&world).await;
+    // It looks at the lease, and is paused then for so long that the number it looks for was deleted.
+    first.reachable(Reachable::Silent);
+    tokio::time::sleep(5 * SECOND).await;
+    second.freeze();
+    tokio::time::sleep(600 * SECOND).await;
+    second.thaw();
+    tokio::time::sleep(60 * SECOND).await;
+    assert!(first.is_controller() && !second.is_controller());
+    assert_eq!(world.terms().len(), 1);
+    first.reachable(Reachable::Yes);
+    second.follows(&first).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_changes_no_controller_and_spins_nobody() {
     let world = World::default();
     let (first, second) = first_and_second(&world).await;
