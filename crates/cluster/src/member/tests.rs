@@ -170,6 +170,22 @@ async fn a_candidate_that_was_paused_takes_nothing_from_a_holder_it_missed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_cannot_be_read_is_waited_for_until_it_lapses() {
+    let world = World::default();
+    let unreadable = tidegate_metadata::lease::Lease {
+        number: 7,
+        body: None,
+    };
+    world.row.put(unreadable.into());
+    let start = Instant::now();
+    let node = world.start(1);
+    node.becomes_controller().await;
+    assert!(start.elapsed() >= LEASE, "{:?}", start.elapsed());
+    assert_eq!(world.row.newest().unwrap().number, 8);
+    assert_eq!(world.terms()[0].presumed_dead(), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outage_of_the_store_changes_no_controller_and_spins_nobody() {
     let world = World::default();
     let (first, second) = first_and_second(&world).await;
