@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use tidegate_types::WithCauses;
+
 /// What kind of thing went wrong; each kind has its own reaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FaultKind {
@@ -130,7 +132,7 @@ pub(crate) struct WrongLength {
 /// the error only, so the text is what has to be read. The tests beside this function run its S3 client
 /// over scripted answers, so a change of its wording fails them.
 pub(crate) fn classify(error: &object_store::Error) -> StoreFault {
-    let text = chain_text(error);
+    let text = WithCauses(error).to_string();
     let code = xml_field(&text, "Code");
     let status = status_of(&text);
     let kind = kind_of(error, &text, code, status);
@@ -254,21 +256,6 @@ fn kind_of_cause(error: &object_store::Error, text: &str) -> Option<FaultKind> {
         cause = current.source();
     }
     None
-}
-
-/// The texts of an error and its causes, leaving out a cause that its parent has quoted already.
-fn chain_text(error: &object_store::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(current) = cause {
-        let current_text = current.to_string();
-        if !text.contains(&current_text) {
-            text.push_str(": ");
-            text.push_str(&current_text);
-        }
-        cause = current.source();
-    }
-    text
 }
 
 fn xml_field<'a>(text: &'a str, field: &str) -> Option<&'a str> {

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 use tidegate_admin_api::{AdminState, Readiness as Shown};
 use tidegate_broker::{Node, Readiness};
 use tidegate_runtime::{OnExit, StopReason, Tasks};
+use tidegate_types::WithCauses;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -75,18 +76,12 @@ pub fn run(config: &Config) -> ExitCode {
 
 /// Tells why the broker couldn't start: to people one line, to machines a log line.
 fn refuse(config: &Config, failure: &(dyn Error + 'static)) -> ExitCode {
-    let cause = chain(failure);
+    let cause = WithCauses(failure);
     match config.log.format {
         LogFormat::Text => eprintln!("error: {cause}"),
-        LogFormat::Json => error!(cause, "the broker can't start"),
+        LogFormat::Json => error!(%cause, "the broker can't start"),
     }
     ExitCode::from(EXIT_START)
-}
-
-/// An error and its causes on one line.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |cause| (*cause).source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 async fn live(config: &Config) -> Result<End, StartFailure> {

@@ -13,7 +13,7 @@ use tidegate_metadata::{
 };
 use tidegate_object_storage::ObjectKey;
 use tidegate_segment_format::{ByteRange, WriterIdentity};
-use tidegate_types::{BrokerEpoch, BrokerId};
+use tidegate_types::{BrokerEpoch, BrokerId, WithCauses};
 use tidegate_wal::object::{RecoveredObject, RecoveryError, fence_and_collect};
 
 use super::Core;
@@ -88,8 +88,10 @@ async fn attempt(core: &Core, broker: BrokerId, broker_epoch: BrokerEpoch) -> Tr
         None => Vec::new(),
         Some(writer) => match collect(core, broker, writer).await {
             Ok(recovered) => recovered,
-            Err(error) if error.is_retriable() => return Try::Again(chain(&error)),
-            Err(error) => return Try::Stuck(chain(&error)),
+            Err(error) if error.is_retriable() => {
+                return Try::Again(WithCauses(&error).to_string());
+            }
+            Err(error) => return Try::Stuck(WithCauses(&error).to_string()),
         },
     };
     let request = FailOver {
@@ -198,15 +200,4 @@ fn recovered_commit(object: &RecoveredObject) -> ObjectCommit {
             })
             .collect(),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
