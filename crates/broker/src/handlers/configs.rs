@@ -286,19 +286,13 @@ pub(crate) async fn alter_configs(
         })
         .collect();
     let results = apply(broker, wanted, request.validate_only).await;
-    let responses = request
-        .resources
-        .into_iter()
-        .zip(results)
-        .map(|(resource, result)| {
-            let (code, message) = outcome(result);
-            alter_configs_response::AlterConfigsResourceResponse::default()
-                .with_error_code(code)
-                .with_error_message(message)
-                .with_resource_type(resource.resource_type)
-                .with_resource_name(resource.resource_name)
-        })
-        .collect();
+    let responses = answers(request.resources, results, |resource, code, message| {
+        alter_configs_response::AlterConfigsResourceResponse::default()
+            .with_error_code(code)
+            .with_error_message(message)
+            .with_resource_type(resource.resource_type)
+            .with_resource_name(resource.resource_name)
+    });
     AlterConfigsResponse::default().with_responses(responses)
 }
 
@@ -328,19 +322,13 @@ pub(crate) async fn incremental_alter_configs(
         })
         .collect();
     let results = apply(broker, wanted, request.validate_only).await;
-    let responses = request
-        .resources
-        .into_iter()
-        .zip(results)
-        .map(|(resource, result)| {
-            let (code, message) = outcome(result);
-            incremental_alter_configs_response::AlterConfigsResourceResponse::default()
-                .with_error_code(code)
-                .with_error_message(message)
-                .with_resource_type(resource.resource_type)
-                .with_resource_name(resource.resource_name)
-        })
-        .collect();
+    let responses = answers(request.resources, results, |resource, code, message| {
+        incremental_alter_configs_response::AlterConfigsResourceResponse::default()
+            .with_error_code(code)
+            .with_error_message(message)
+            .with_resource_type(resource.resource_type)
+            .with_resource_name(resource.resource_name)
+    });
     IncrementalAlterConfigsResponse::default().with_responses(responses)
 }
 
@@ -468,11 +456,19 @@ async fn apply(
         .collect()
 }
 
-fn outcome(result: Result<(), Refusal>) -> (i16, Option<StrBytes>) {
-    match result {
-        Ok(()) => (ErrorCode::None.code(), None),
-        Err((code, message)) => (code.code(), Some(text(message))),
-    }
+/// One answer for each resource: the two requests have types of their own for the same fields.
+fn answers<Resource, Answer>(
+    resources: Vec<Resource>,
+    results: Vec<Result<(), Refusal>>,
+    answer: impl Fn(Resource, i16, Option<StrBytes>) -> Answer,
+) -> Vec<Answer> {
+    let answered = resources.into_iter().zip(results);
+    answered
+        .map(|(resource, result)| match result {
+            Ok(()) => answer(resource, ErrorCode::None.code(), None),
+            Err((code, message)) => answer(resource, code.code(), Some(text(message))),
+        })
+        .collect()
 }
 
 pub(crate) fn list_config_resources(
