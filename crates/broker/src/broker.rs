@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use tidegate_cluster::admin::ClusterAdmin;
+use tidegate_cluster::member::Member;
 use tidegate_kafka_wire::{CurrentLeader, NodeEndpoint, StrBytes};
 use tidegate_metadata::{ClusterImage, ControllerApi, ImageVersion, TopicImage};
 use tidegate_partition_log::{LogReader, LogSet, PartitionLog};
@@ -18,6 +20,7 @@ use crate::config::TopicDefaults;
 use crate::error_code::ErrorCode;
 use crate::fetch_session::FetchSessions;
 use crate::groups::GroupHost;
+use crate::handover::Handover;
 use crate::metrics::BrokerMetrics;
 use crate::producer_ids::ProducerIds;
 
@@ -52,7 +55,7 @@ pub struct Broker {
     pub(crate) broker_epoch: BrokerEpoch,
     pub(crate) options: BrokerOptions,
     pub(crate) clock: SharedClock,
-    pub(crate) catalog: ArcSwap<Catalog>,
+    pub(crate) catalog: Arc<ArcSwap<Catalog>>,
     /// The controller's feed.
     pub(crate) images: watch::Receiver<Arc<ClusterImage>>,
     /// The version of the image up to which logs were opened and closed.
@@ -60,6 +63,12 @@ pub struct Broker {
     pub(crate) logs: Arc<LogSet>,
     pub(crate) reader: LogReader,
     pub(crate) controller: Arc<dyn ControllerApi>,
+    /// What people ask of the cluster, wherever the controller is.
+    pub(crate) admin: Arc<dyn ClusterAdmin>,
+    pub(crate) member: Member,
+    /// Without a word of any controller for so long this broker doesn't know whether it still leads.
+    pub(crate) lapse: Duration,
+    pub(crate) handover: Arc<Handover>,
     pub(crate) sessions: FetchSessions,
     pub(crate) groups: GroupHost,
     pub(crate) producer_ids: ProducerIds,
@@ -113,7 +122,7 @@ impl Broker {
         let partition = topic
             .partition(index)
             .ok_or(ErrorCode::UnknownTopicOrPartition)?;
-        if partition.leader != Some(self.id) {
+        if partition.leader != Some(self.id) || self.has_lapsed() {
             return Err(ErrorCode::NotLeaderOrFollower);
         }
         // A partition that was just created or assigned may not be open yet.
@@ -123,6 +132,13 @@ impl Broker {
                 index,
             })
             .ok_or(ErrorCode::NotLeaderOrFollower)
+    }
+
+    /// Whether no controller was heard for so long that others may lead by now. In `object` mode this broker could
+    /// acknowledge nothing then; its readers are better served elsewhere.
+    fn has_lapsed(&self) -> bool {
+        let heard = self.member.last_contact();
+        heard.is_some_and(|at| self.clock.now().saturating_duration_since(at) > self.lapse)
     }
 
     /// Who leads a partition, for clients that asked the wrong broker (KIP-951).

@@ -44,6 +44,43 @@ impl Catalog {
         }
     }
 
+    /// The catalog of a newer image. Settings are parsed again only where configs changed: an image comes with
+    /// every move, and a cluster may have thousands of topics.
+    pub(crate) fn next(
+        &self,
+        image: Arc<ClusterImage>,
+        defaults: &TopicDefaults,
+        broker: BrokerId,
+    ) -> Self {
+        let same_defaults = image.broker_default_configs() == self.image.broker_default_configs()
+            && image.broker_configs(broker) == self.image.broker_configs(broker);
+        if !same_defaults {
+            return Self::new(image, defaults, broker);
+        }
+        let mut effective = None;
+        let mut settings = HashMap::with_capacity(image.topics().len());
+        for topic in image.topics() {
+            let known = self.image.topic_by_id(topic.id);
+            let kept = known
+                .filter(|known| Arc::ptr_eq(known, topic) || known.configs == topic.configs)
+                .and_then(|_| self.settings.get(&topic.id));
+            let parsed = match kept {
+                Some(kept) => kept.clone(),
+                None => {
+                    let defaults = effective
+                        .get_or_insert_with(|| effective_defaults(&image, defaults, broker));
+                    Arc::new(TopicSettings::new(&topic.configs, defaults))
+                }
+            };
+            settings.insert(topic.id, parsed);
+        }
+        Self {
+            image,
+            settings,
+            fallback: self.fallback.clone(),
+        }
+    }
+
     pub(crate) fn settings(&self, topic: &TopicImage) -> &Arc<TopicSettings> {
         self.settings.get(&topic.id).unwrap_or(&self.fallback)
     }

@@ -74,8 +74,12 @@ error_codes! {
     UnsupportedCompressionType = 76,
     OffsetNotAvailable = 78,
     MemberIdRequired = 79,
+    PreferredLeaderNotAvailable = 80,
     GroupMaxSizeReached = 81,
     FencedInstanceId = 82,
+    EligibleLeadersNotAvailable = 83,
+    ElectionNotNeeded = 84,
+    NoReassignmentInProgress = 85,
     InvalidRecord = 87,
     UnstableOffsetCommit = 88,
     ProducerFenced = 90,
@@ -86,7 +90,6 @@ error_codes! {
     ReassignmentInProgress = 60,
     TransactionalIdNotFound = 105,
     ThrottlingQuotaExceeded = 89,
-    ElectionNotNeeded = 84,
 }
 
 impl From<&AppendError> for ErrorCode {

@@ -6,7 +6,7 @@
 //! settings come from, and the HTTP API.
 //!
 //! Where things are: `network` has connections and dispatch; `handlers` one function per request; `groups` the
-//! coordinators it hosts; `node` start-up, recovery and the background work; `error_code` the only mapping to
+//! coordinators it hosts; `handover` its part in moves; `node` start-up, recovery and the background work; `error_code` the only mapping to
 //! Kafka's codes.
 
 mod broker;
@@ -16,6 +16,7 @@ mod error_code;
 mod fetch_session;
 mod groups;
 mod handlers;
+mod handover;
 mod metrics;
 mod network;
 mod node;
@@ -24,8 +25,8 @@ mod producer_ids;
 pub use broker::{Broker, BrokerOptions};
 pub use network::{ListenError, NetworkLimits};
 pub use node::{
-    Identity, IdentityError, MemorySettings, Node, NodeSettings, NodeSummary, ObjectWalSettings,
-    Readiness, StartError, WalSettings,
+    ClusterSettings, Identity, IdentityError, MemorySettings, Node, NodeSettings, NodeSummary,
+    ObjectWalSettings, Readiness, StartError, WalSettings,
 };
 pub use tidegate_coordinator::GroupConfig;
 pub use tidegate_kafka_wire::{bounds::DecodeLimits, frame::FrameLimits};

@@ -35,6 +35,9 @@ pub struct BrokerMetrics {
     pub(crate) requests_refused: Counter,
     pub(crate) produce_throttled: Counter,
     pub(crate) produce_refused: Counter,
+    pub(crate) bytes_in: Counter,
+    pub(crate) bytes_out: Counter,
+    handled: Counter,
     requests: Family<ApiLabels, Histogram>,
     durable: Histogram,
 }
@@ -49,6 +52,9 @@ impl Default for BrokerMetrics {
             requests_refused: Counter::default(),
             produce_throttled: Counter::default(),
             produce_refused: Counter::default(),
+            bytes_in: Counter::default(),
+            bytes_out: Counter::default(),
+            handled: Counter::default(),
             requests: Family::new_with_constructor(seconds),
             durable: seconds(),
         }
@@ -71,6 +77,18 @@ impl BrokerMetrics {
             "connections_broken",
             "Kafka connections closed for a frame that can't be read",
             self.connections_broken.clone(),
+        );
+        registry.register_with_unit(
+            "produced",
+            "Record batches appended",
+            Unit::Bytes,
+            self.bytes_in.clone(),
+        );
+        registry.register_with_unit(
+            "fetched",
+            "Record batches answered to fetches",
+            Unit::Bytes,
+            self.bytes_out.clone(),
         );
         registry.register(
             "requests_refused",
@@ -101,7 +119,17 @@ impl BrokerMetrics {
         );
     }
 
+    /// Bytes of batches that came in, that went out, and requests, all since the start.
+    pub(crate) fn load_counts(&self) -> [u64; 3] {
+        [
+            self.bytes_in.get(),
+            self.bytes_out.get(),
+            self.handled.get(),
+        ]
+    }
+
     pub(crate) fn handled(&self, api: ApiKey, duration: Duration) {
+        self.handled.inc();
         self.requests
             .get_or_create(&ApiLabels { api: Api(api) })
             .observe(duration.as_secs_f64());

@@ -1,7 +1,8 @@
 //! `tidegate`: the process. It reads the configuration, starts the parts and stops them in order.
 //!
 //! It promises a clear message and an exit code for whatever is wrong: 2 for the command line and the
-//! configuration, 1 for what keeps the broker from starting, 70 when a part that mustn't end has ended, 130 when it
+//! configuration, 1 for what keeps the broker from starting, 70 when a part that mustn't end has ended, 75 when the
+//! cluster has ended this broker's life and the process couldn't begin another by itself, 130 when it
 //! was told twice to stop, 0 after an ordered stop. It deliberately doesn't know Kafka, objects and logs: the crates
 //! below do.
 

@@ -28,6 +28,8 @@ use crate::version::{COMMIT, VERSION};
 const EXIT_START: u8 = 1;
 /// A part that mustn't end has ended (`EX_SOFTWARE` of sysexits).
 const EXIT_PART_DIED: u8 = 70;
+/// The cluster has ended this life of the broker, and the process couldn't begin another (`EX_TEMPFAIL`).
+const EXIT_FENCED: u8 = 75;
 /// Told twice to stop: 128 and the number of SIGINT, as shells have it.
 const EXIT_AT_ONCE: i32 = 130;
 /// What is left of the process after a part has died gets so long to stop.
@@ -43,6 +45,8 @@ enum End {
     Told,
     /// The broker found that it can't go on; it has logged why.
     Failed,
+    /// The cluster went on without this broker; it may come back under a new registration.
+    Fenced,
     PartDied,
 }
 
@@ -69,9 +73,28 @@ pub fn run(config: &Config) -> ExitCode {
     match end {
         Ok(End::Told) => ExitCode::SUCCESS,
         Ok(End::Failed) => ExitCode::from(EXIT_START),
+        Ok(End::Fenced) => begin_again(),
         Ok(End::PartDied) => ExitCode::from(EXIT_PART_DIED),
         Err(failure) => refuse(config, failure.as_ref()),
     }
+}
+
+/// Starts the process image anew, with the same arguments: no state of the life that ended can leak into the next.
+fn begin_again() -> ExitCode {
+    use std::os::unix::process::CommandExt;
+
+    let mut arguments = std::env::args_os();
+    let name = arguments.next().unwrap_or_else(|| "tidegate".into());
+    // This names the running program even if its file was replaced or removed.
+    let error = std::process::Command::new("/proc/self/exe")
+        .arg0(name)
+        .args(arguments)
+        .exec();
+    error!(
+        error = &error as &dyn Error,
+        "the broker can't begin anew by itself: start it again"
+    );
+    ExitCode::from(EXIT_FENCED)
 }
 
 /// Tells why the broker couldn't start: to people one line, to machines a log line.
@@ -124,14 +147,14 @@ async fn live(config: &Config) -> Result<End, StartFailure> {
         }
         reason = tasks.stop_requested() => part_died(&reason),
         reason = admin.stop_requested() => part_died(&reason),
-        () = failed(&mut readiness) => End::Failed,
+        end = over(&mut readiness) => end,
     };
     shown.send_replace(Shown::NotReady {
         cause: "stopping".to_owned(),
     });
     let patience = match end {
         End::Told => config.top.stop_timeout,
-        End::Failed | End::PartDied => STOP_AFTER_DEATH,
+        End::Failed | End::Fenced | End::PartDied => STOP_AFTER_DEATH,
     };
     tokio::select! {
         () = stop(node, &tasks, patience) => {}
@@ -190,7 +213,7 @@ fn tell_start(config: &Config, node: &Node, admin: SocketAddr) {
         admin = %format_args!("http://{admin}"),
         store = %config.store_url(),
         durability = %config.top.durability,
-        broker = %summary.broker,
+        broker = summary.broker.map_or_else(|| "new".to_owned(), |id| id.to_string()),
         data_dir = %summary.data_dir.display(),
         version = VERSION,
         "serving"
@@ -215,7 +238,9 @@ fn show_readiness(
                 Readiness::StoreInaccessible { cause } => Shown::NotReady {
                     cause: format!("the object store is inaccessible: {cause}"),
                 },
-                Readiness::Failed { cause } => Shown::NotReady { cause },
+                Readiness::Failed { cause } | Readiness::Fenced { cause } => {
+                    Shown::NotReady { cause }
+                }
             });
             // Cancel-safe: a change that isn't waited for is seen by the next look.
             tokio::select! {
@@ -226,15 +251,17 @@ fn show_readiness(
     });
 }
 
-/// Waits until the broker says that it can't go on.
-async fn failed(readiness: &mut watch::Receiver<Readiness>) {
-    if readiness
-        .wait_for(|now| matches!(now, Readiness::Failed { .. }))
+/// Waits until the broker says that its life is over.
+async fn over(readiness: &mut watch::Receiver<Readiness>) -> End {
+    let last = readiness
+        .wait_for(|now| matches!(now, Readiness::Failed { .. } | Readiness::Fenced { .. }))
         .await
-        .is_err()
-    {
-        // The sender is gone without a failure: the broker's tasks decide.
-        std::future::pending().await
+        .map(|last| matches!(*last, Readiness::Fenced { .. }));
+    match last {
+        Ok(true) => End::Fenced,
+        Ok(false) => End::Failed,
+        // The sender is gone without a last word: the broker's tasks decide.
+        Err(_) => std::future::pending().await,
     }
 }
 

@@ -8,8 +8,8 @@ use tidegate_broker::config::{
     topic_config,
 };
 use tidegate_broker::{
-    BrokerOptions, DecodeLimits, FrameLimits, GroupConfig, MemorySettings, NetworkLimits,
-    NodeSettings, ObjectWalSettings, WalSettings,
+    BrokerOptions, ClusterSettings, DecodeLimits, FrameLimits, GroupConfig, MemorySettings,
+    NetworkLimits, NodeSettings, ObjectWalSettings, WalSettings,
 };
 use tidegate_metadata::Endpoint;
 use tidegate_object_storage::{StoreOptions, TimeLimits};
@@ -70,6 +70,15 @@ pub fn node_settings(config: &Config) -> NodeSettings {
             port: address.port,
         }),
         internal_listen: config.internal.listen,
+        internal_advertise: config.internal.advertise.as_ref().map(|address| Endpoint {
+            host: address.host.clone(),
+            port: address.port,
+        }),
+        cluster: ClusterSettings {
+            lease: config.cluster.lease,
+            session_timeout: config.cluster.session_timeout,
+            balance: config.cluster.balance,
+        },
         network: network_limits(config),
         broker: broker_options(config),
         wal: WalSettings {

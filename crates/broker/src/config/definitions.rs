@@ -70,6 +70,26 @@ pub enum InvalidConfig {
     NotAList { name: &'static str },
 }
 
+/// Broker configs without a topic config behind them that Kafka's tools set and take back: the throttles of a
+/// reassignment, which copies nothing here.
+pub const THROTTLE_CONFIGS: &[ConfigDefinition] = &[
+    throttle("follower.replication.throttled.rate"),
+    throttle("leader.replication.throttled.rate"),
+    throttle("replica.alter.log.dirs.io.max.bytes.per.second"),
+];
+
+const fn throttle(name: &'static str) -> ConfigDefinition {
+    config(
+        name,
+        ConfigKind::Long,
+        "9223372036854775807",
+        ConfigRange::AtLeast(0),
+        None,
+        false,
+        "Kept for tools: nothing is copied between brokers.",
+    )
+}
+
 /// Every topic config, in the order of their names.
 pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
     config(

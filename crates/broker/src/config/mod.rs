@@ -4,7 +4,7 @@ mod definitions;
 mod topic;
 
 pub use definitions::{
-    ConfigDefinition, ConfigKind, ConfigRange, InvalidConfig, TOPIC_CONFIGS, split_list,
-    topic_config,
+    ConfigDefinition, ConfigKind, ConfigRange, InvalidConfig, THROTTLE_CONFIGS, TOPIC_CONFIGS,
+    split_list, topic_config,
 };
 pub use topic::{CleanupPolicy, TopicDefaults, TopicSettings};

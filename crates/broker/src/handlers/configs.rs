@@ -24,7 +24,8 @@ use tidegate_types::BrokerId;
 use super::text;
 use crate::broker::{Broker, TopicRef};
 use crate::config::{
-    ConfigDefinition, ConfigKind, InvalidConfig, TOPIC_CONFIGS, split_list, topic_config,
+    ConfigDefinition, ConfigKind, InvalidConfig, THROTTLE_CONFIGS, TOPIC_CONFIGS, split_list,
+    topic_config,
 };
 use crate::error_code::ErrorCode;
 
@@ -385,6 +386,7 @@ fn definition(resource_type: i8, name: &str) -> Result<&'static ConfigDefinition
         BROKER => TOPIC_CONFIGS
             .iter()
             .find(|d| d.broker_synonym == Some(name))
+            .or_else(|| THROTTLE_CONFIGS.iter().find(|d| d.name == name))
             .ok_or_else(|| {
                 let message = format!(
                     "{name} can't be changed at run time: set it in the broker's configuration"

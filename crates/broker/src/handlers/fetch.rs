@@ -14,7 +14,7 @@ use tidegate_kafka_wire::fetch::{
 };
 use tidegate_partition_log::{Isolation, PartitionLog, ReadError, ReadRequest, ReadResult};
 use tidegate_record_batch::{BatchHeader, Codec};
-use tidegate_types::{LeaderEpoch, Offset};
+use tidegate_types::{LeaderEpoch, Offset, PartitionId, PartitionIndex};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -81,6 +81,7 @@ pub(crate) async fn fetch(broker: &Broker, request: FetchRequest, version: i16) 
             start,
         } => (session_id, targets, start, true),
     };
+    await_incoming(broker, &targets).await;
     loop {
         let catalog = broker.catalog.load_full();
         let round = Round {
@@ -104,6 +105,27 @@ pub(crate) async fn fetch(broker: &Broker, request: FetchRequest, version: i16) 
             return respond(broker, &catalog, session_id, incremental, &targets, answers);
         }
         wait_for_more(&round, &targets, &answers, deadline).await;
+    }
+}
+
+/// Waits until what is about to be led here is: a client that comes before the picture of the move has arrived here
+/// would otherwise be sent back.
+async fn await_incoming(broker: &Broker, targets: &[Target]) {
+    if broker.handover.incoming.is_empty() {
+        return;
+    }
+    let catalog = broker.catalog.load_full();
+    for target in targets {
+        let topic = broker.topic(&catalog, (&target.key.topic).into());
+        let index = PartitionIndex::from_wire(target.key.index);
+        if let (Ok(topic), Ok(index)) = (topic, index) {
+            broker
+                .await_incoming(PartitionId {
+                    topic: topic.id,
+                    index,
+                })
+                .await;
+        }
     }
 }
 
@@ -401,6 +423,8 @@ fn respond(
     if incremental {
         answers.retain(|a| a.changed);
     }
+    let bytes: usize = answers.iter().map(|a| a.response.record_bytes()).sum();
+    broker.metrics.bytes_out.inc_by(bytes as u64);
     let leaders = answers.iter().filter_map(|a| a.response.current_leader);
     let node_endpoints = Broker::endpoints_of(catalog, leaders);
     let mut topics: Vec<FetchTopicResponse> = Vec::new();

@@ -14,6 +14,7 @@ use tidegate_kafka_wire::produce::{
 use tidegate_metadata::TopicImage;
 use tidegate_partition_log::{AppendError, Appended, Durability, PartitionLog};
 use tidegate_record_batch::{ProduceError, ProduceRules, ProducedBatch};
+use tidegate_types::TopicId;
 use tokio::time::Instant;
 
 use super::text;
@@ -57,14 +58,13 @@ impl Refusal {
 /// A topic as the client named it, what it is, and what became of each partition's batch.
 type PendingTopic = (
     tidegate_kafka_wire::TopicRef,
-    Option<Arc<TopicImage>>,
+    Option<TopicId>,
     Vec<(i32, Outcome)>,
 );
 
 /// A produce request whose batches have their offsets.
 pub(crate) struct PendingProduce {
     topics: Vec<PendingTopic>,
-    catalog: Arc<Catalog>,
     version: i16,
     deadline: Instant,
 }
@@ -106,11 +106,10 @@ pub(crate) async fn append(
                 outcome.map_or_else(Outcome::Refused, Outcome::Appended),
             ));
         }
-        topics.push((topic.topic, found.ok(), outcomes));
+        topics.push((topic.topic, found.ok().map(|t| t.id), outcomes));
     }
     PendingProduce {
         topics,
-        catalog,
         version,
         deadline,
     }
@@ -130,7 +129,8 @@ async fn append_one(
         ));
     }
     let log = broker
-        .led_log(topic, partition.index)
+        .log_for_append(topic, partition.index)
+        .await
         .map_err(|code| Refusal::new(code, "this broker doesn't lead the partition"))?;
     let settings = catalog.settings(topic);
     let records = partition.records.unwrap_or_default();
@@ -165,15 +165,19 @@ async fn append_with_back_pressure(
         broker.metrics.produce_throttled.inc();
         tokio::time::sleep(FULL_RETRY).await;
     }
-    log.append(batch).map_err(|error| {
+    let appended = log.append(batch);
+    if appended.is_ok() {
+        broker.metrics.bytes_in.inc_by(bytes);
+    }
+    appended.map_err(|error| {
         match &error {
             AppendError::Full(_) | AppendError::Failed(_) => {
                 broker.metrics.produce_refused.inc();
                 tracing::warn!(partition = %log.id(), topic = %log.topic(), error = &error as &dyn std::error::Error, "append refused");
             }
             AppendError::NotLeader
-            | AppendError::Switching
             | AppendError::Sealed
+            | AppendError::Switching
             | AppendError::TooLarge { .. }
             | AppendError::Sequence(_)
             | AppendError::OutOfOffsets => {}
@@ -203,22 +207,27 @@ impl PendingProduce {
     }
 
     /// Waits until everything is durable, or for the client's time-out, and makes the answer.
-    pub(crate) async fn finish(self) -> ProduceResponse {
+    pub(crate) async fn finish(self, broker: &Broker) -> ProduceResponse {
         let Self {
             topics,
-            catalog,
             version,
             deadline,
         } = self;
         let mut response = ProduceResponse::default();
-        for (topic, image, outcomes) in topics {
+        for (topic, id, outcomes) in topics {
             let mut partitions = Vec::with_capacity(outcomes.len());
             for (index, outcome) in outcomes {
                 let answer = match outcome {
                     Outcome::Appended(appended) => acknowledged(index, appended, deadline).await,
                     Outcome::Refused(refusal) => refused(index, refusal),
                 };
-                partitions.push(with_leader(answer, image.as_deref(), version));
+                partitions.push(answer);
+            }
+            // The newest picture: a move may be why a batch was refused.
+            if version >= FIRST_WITH_LEADER {
+                let catalog = broker.catalog.load();
+                let image = id.and_then(|id| catalog.image.topic_by_id(id));
+                partitions.iter_mut().for_each(|p| name_leader(p, image));
             }
             response
                 .topics
@@ -229,7 +238,7 @@ impl PendingProduce {
             .iter()
             .flat_map(|t| &t.partitions)
             .filter_map(|p| p.current_leader);
-        response.node_endpoints = Broker::endpoints_of(&catalog, leaders);
+        response.node_endpoints = Broker::endpoints_of(&broker.catalog.load(), leaders);
         response
     }
 }
@@ -271,13 +280,9 @@ fn refused(index: i32, refusal: Refusal) -> ProducePartitionResponse {
     answer
 }
 
-fn with_leader(
-    mut answer: ProducePartitionResponse,
-    topic: Option<&TopicImage>,
-    version: i16,
-) -> ProducePartitionResponse {
-    if version >= FIRST_WITH_LEADER && answer.error_code == ErrorCode::NotLeaderOrFollower.code() {
+/// Tells a client that asked the wrong broker which one leads (KIP-951).
+fn name_leader(answer: &mut ProducePartitionResponse, topic: Option<&Arc<TopicImage>>) {
+    if answer.error_code == ErrorCode::NotLeaderOrFollower.code() {
         answer.current_leader = topic.and_then(|t| Broker::current_leader(t, answer.index));
     }
-    answer
 }

@@ -20,7 +20,7 @@ use super::connection::{Answer, ClientInfo};
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
 use crate::handlers::{
-    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, topics,
+    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, reassignment, topics,
 };
 use crate::metrics::BrokerMetrics;
 
@@ -55,6 +55,9 @@ const SERVED: &[ApiKey] = &[
     ApiKey::DescribeCluster,
     ApiKey::ListConfigResources,
     ApiKey::DescribeTopicPartitions,
+    ApiKey::ElectLeaders,
+    ApiKey::AlterPartitionReassignments,
+    ApiKey::ListPartitionReassignments,
 ];
 
 /// What becomes of a request.
@@ -153,7 +156,7 @@ impl Dispatcher {
             (header.version, header.correlation_id, self.broker.clone());
         let started = broker.clock.now();
         Handled::Later(Box::pin(async move {
-            let response = pending.finish().await;
+            let response = pending.finish(&broker).await;
             broker
                 .metrics
                 .acknowledged(broker.clock.now().saturating_duration_since(started));
@@ -184,6 +187,17 @@ impl Dispatcher {
             }
             RequestKind::Metadata(r) => {
                 ResponseKind::Metadata(metadata::metadata(broker, r, version).await)
+            }
+            RequestKind::AlterPartitionReassignments(r) => {
+                ResponseKind::AlterPartitionReassignments(
+                    reassignment::alter(broker, r, version).await,
+                )
+            }
+            RequestKind::ListPartitionReassignments(r) => {
+                ResponseKind::ListPartitionReassignments(reassignment::list(broker, r).await)
+            }
+            RequestKind::ElectLeaders(r) => {
+                ResponseKind::ElectLeaders(reassignment::elect(broker, r, version).await)
             }
             RequestKind::DescribeTopicPartitions(r) => ResponseKind::DescribeTopicPartitions(
                 metadata::describe_topic_partitions(broker, r),

@@ -28,7 +28,8 @@ const VERSION: &str = "1";
 pub struct Identity {
     /// `None` until the cluster was reached for the first time.
     pub cluster: Option<String>,
-    pub broker: BrokerId,
+    /// `None` until the cluster gave this broker a number, unless it was started with one.
+    pub broker: Option<BrokerId>,
     /// Made once with the folder: tells the WAL that a broker acknowledged on from an empty one.
     pub wal: WalIdentity,
 }
@@ -111,9 +112,10 @@ impl Identity {
 
     fn text(&self) -> String {
         let cluster = self.cluster.as_deref().unwrap_or("");
+        let broker = self.broker.map(|id| id.to_string()).unwrap_or_default();
         let body = format!(
-            "tidegate-identity = {VERSION}\ncluster = {cluster}\nbroker = {}\nwal = {}\n",
-            self.broker, self.wal
+            "tidegate-identity = {VERSION}\ncluster = {cluster}\nbroker = {broker}\nwal = {}\n",
+            self.wal
         );
         format!("{body}crc32c = {:08x}\n", crc32c(body.as_bytes()))
     }
@@ -138,23 +140,27 @@ impl Identity {
         let cluster = field("cluster")
             .map(|(_, v)| v.trim().to_owned())
             .filter(|v| !v.is_empty());
-        let broker = field("broker")
-            .and_then(|(_, v)| v.parse().ok())
-            .and_then(|id: u32| BrokerId::new(id).ok());
+        let broker = match field("broker").map(|(_, v)| v.trim()) {
+            None | Some("") => None,
+            Some(id) => {
+                let id = id.parse().ok().and_then(|id: u32| BrokerId::new(id).ok());
+                Some(id.ok_or("the broker id isn't a number")?)
+            }
+        };
         let wal = field("wal").and_then(|(_, v)| v.parse().ok());
         Ok(Self {
             cluster,
-            broker: broker.ok_or("the broker id is missing")?,
+            broker,
             wal: wal.ok_or("the WAL id is missing")?,
         })
     }
 
     /// Checks that the folder is this broker's.
     pub fn check_broker(&self, dir: &Path, wanted: Option<BrokerId>) -> Result<(), IdentityError> {
-        match wanted {
-            Some(wanted) if wanted != self.broker => Err(IdentityError::OtherBroker {
+        match (wanted, self.broker) {
+            (Some(wanted), Some(found)) if wanted != found => Err(IdentityError::OtherBroker {
                 dir: dir.to_owned(),
-                found: self.broker,
+                found,
                 wanted,
             }),
             _ => Ok(()),
@@ -171,6 +177,15 @@ impl Identity {
             }),
             None => Ok(()),
         }
+    }
+
+    /// Keeps the number that the cluster gave to this folder's broker.
+    pub fn keep_broker(&mut self, dir: &Path, broker: BrokerId) -> Result<(), IdentityError> {
+        if self.broker == Some(broker) {
+            return Ok(());
+        }
+        self.broker = Some(broker);
+        self.write(dir)
     }
 
     /// Checks that the folder is this cluster's; a folder that has none yet is given to it.
@@ -199,17 +214,21 @@ mod tests {
     fn sample(cluster: Option<&str>) -> Identity {
         Identity {
             cluster: cluster.map(str::to_owned),
-            broker: BrokerId::new(3).unwrap(),
+            broker: BrokerId::new(3).ok(),
             wal: Uuid::from_u128(7),
         }
     }
 
     #[test]
     fn an_identity_is_read_back_and_a_changed_byte_is_noticed() {
-        for identity in [sample(None), sample(Some("abc"))] {
+        let unnumbered = Identity {
+            broker: None,
+            ..sample(None)
+        };
+        for identity in [sample(None), sample(Some("abc")), unnumbered] {
             let text = identity.text();
             assert_eq!(Identity::parse(&text), Ok(identity));
-            assert!(Identity::parse(&text.replace("broker = 3", "broker = 4")).is_err());
+            assert!(Identity::parse(&text.replace("broker = ", "broker = 4")).is_err());
         }
     }
 

@@ -5,13 +5,17 @@
 //! heals by itself, so it is tried again for as long as it takes, and readiness says why.
 
 mod identity;
+mod join;
+mod leaving;
+mod parts;
 mod reconcile;
 mod recovery;
 mod retention;
+mod serving;
 mod settings;
 mod start;
 mod startup;
 
 pub use identity::{Identity, IdentityError};
-pub use settings::{MemorySettings, NodeSettings, ObjectWalSettings, WalSettings};
+pub use settings::{ClusterSettings, MemorySettings, NodeSettings, ObjectWalSettings, WalSettings};
 pub use start::{Node, NodeSummary, Readiness, StartError};

@@ -1,178 +1,286 @@
 //! Opening and closing logs as the cluster's image says.
+//!
+//! Closing comes first and waits for nothing, so that two brokers that swap partitions never wait for each other.
+//! Opening runs beside: a log that can't reach the store yet holds up neither the others nor the next image.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream;
+use futures::future::BoxFuture;
+use futures::stream::{self, FuturesUnordered};
 use tidegate_metadata::{ClusterImage, ImageVersion, PartitionState};
-use tidegate_partition_log::{LogOpener, LogSet, OpenError, OpenRequest, RecoveredBatch};
-use tidegate_types::{BrokerId, PartitionId, PartitionIndex};
-use tokio::sync::watch;
+use tidegate_partition_log::RecoveredBatch;
+use tidegate_partition_log::{LogOpener, LogSet, OpenError, OpenRequest, PartitionLog};
+use tidegate_types::{BrokerId, LeaderEpoch, PartitionId, PartitionIndex};
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use crate::broker::Broker;
 use crate::catalog::Catalog;
 
-/// Logs opened at once.
+/// Logs opened from the store at once.
 const CONCURRENT: usize = 64;
 const FIRST_RETRY: Duration = Duration::from_millis(50);
 const LAST_RETRY: Duration = Duration::from_secs(5);
+/// A controller that doesn't answer is asked again after this.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What came of one opening.
+struct Opened {
+    partition: PartitionId,
+    leader_epoch: LeaderEpoch,
+    /// `None`: it isn't led here any more, or can't be opened; logged already.
+    log: Option<Arc<PartitionLog>>,
+}
 
 /// Keeps the set of open logs equal to what this broker leads.
 pub(super) struct Reconciler {
     pub(super) opener: LogOpener,
-    pub(super) logs: Arc<LogSet>,
-    pub(super) broker: BrokerId,
+    pub(super) broker: Arc<Broker>,
+    pub(super) reconciled: watch::Sender<ImageVersion>,
+}
+
+/// Openings under way, and the leader epoch that each is for.
+#[derive(Default)]
+struct Openings {
+    running: FuturesUnordered<BoxFuture<'static, Vec<Opened>>>,
+    wanted: HashMap<PartitionId, LeaderEpoch>,
 }
 
 impl Reconciler {
-    /// Opens logs with what the local WAL holds of them. A log that can't reach the store is tried again; one that is
-    /// damaged stays closed, and the others go on.
-    pub(super) async fn open_all(
-        &self,
-        catalog: &Catalog,
-        states: Vec<PartitionState>,
-        mut recovered: HashMap<PartitionId, Vec<RecoveredBatch>>,
-    ) {
-        let requests: Vec<OpenRequest> = states
-            .into_iter()
-            .filter_map(|state| {
-                let topic = catalog.image.topic_by_id(state.partition.topic)?;
-                Some(OpenRequest {
-                    topic: topic.name.clone(),
-                    durability: catalog.settings(topic).durability,
-                    recovered: recovered.remove(&state.partition).unwrap_or_default(),
-                    state,
-                })
-            })
-            .collect();
-        let mut opened = stream::iter(requests)
-            .map(async |request| (request.state.partition, self.open(request).await))
-            .buffer_unordered(CONCURRENT);
-        while let Some((partition, opened)) = opened.next().await {
-            match opened {
-                Ok(log) => {
-                    self.logs.insert(log);
-                }
-                Err(error) => {
-                    error!(partition = %partition, error = &error as &dyn std::error::Error, "partition can't be opened and stays offline");
-                }
-            }
-        }
-    }
-
-    async fn open(
-        &self,
-        request: OpenRequest,
-    ) -> Result<Arc<tidegate_partition_log::PartitionLog>, OpenError> {
-        let mut pause = FIRST_RETRY;
-        loop {
-            match self.opener.open(request.clone()).await {
-                Err(error) if error.is_retriable() => {
-                    warn!(partition = %request.state.partition, error = &error as &dyn std::error::Error, "partition can't be opened yet");
-                }
-                opened => return opened,
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LAST_RETRY);
-        }
-    }
-
     /// Follows the images until cancelled.
-    pub(super) async fn follow(
-        self,
-        broker: Arc<Broker>,
-        mut images: watch::Receiver<Arc<ClusterImage>>,
-        reconciled: watch::Sender<ImageVersion>,
-        cancel: CancellationToken,
-    ) {
+    pub(super) async fn follow(self, cancel: CancellationToken) {
+        let mut images = self.broker.images.clone();
+        let mut openings = Openings::default();
+        let turns = Arc::new(Semaphore::new(CONCURRENT));
         loop {
             let image = images.borrow_and_update().clone();
-            // Cancel-safe: a log that is being opened is opened again at the next start.
-            let done = tokio::select! {
-                () = cancel.cancelled() => return,
-                done = self.apply(&broker, &image) => done,
-            };
-            if !done {
-                tokio::time::sleep(LAST_RETRY / 10).await;
-                images.mark_changed();
-                continue;
-            }
-            reconciled.send_replace(image.version());
-            tokio::select! {
-                () = cancel.cancelled() => return,
-                changed = images.changed() => if changed.is_err() { return },
+            let version = image.version();
+            self.apply(&image, &mut openings, &turns);
+            loop {
+                if openings.wanted.is_empty() {
+                    self.reconciled.send_replace(version);
+                }
+                // Cancel-safe: an opening that isn't done stays in the set.
+                tokio::select! {
+                    () = cancel.cancelled() => return,
+                    changed = images.changed() => {
+                        if changed.is_err() {
+                            return;
+                        }
+                        break;
+                    }
+                    Some(opened) = openings.running.next(), if !openings.running.is_empty() => {
+                        self.take_in(opened, &mut openings);
+                    }
+                }
             }
         }
     }
 
-    /// Answers whether everything was done.
-    async fn apply(&self, broker: &Broker, image: &Arc<ClusterImage>) -> bool {
-        let catalog = Arc::new(Catalog::new(
+    /// Closes what isn't led any more, and begins to open what is led now.
+    fn apply(&self, image: &Arc<ClusterImage>, openings: &mut Openings, turns: &Arc<Semaphore>) {
+        let broker = &self.broker;
+        let catalog = Arc::new(broker.catalog.load().next(
             image.clone(),
             &broker.options.topic_defaults,
-            self.broker,
+            broker.id,
         ));
         broker.catalog.store(catalog.clone());
-        let mut led = HashSet::new();
+        let led = led_by(image, broker.id);
+        for log in broker.logs.all() {
+            // A partition that came back with another epoch has been elsewhere meanwhile.
+            if led.get(&log.id()) != Some(&log.leader_epoch()) {
+                debug!(partition = %log.id(), topic = %log.topic(), "log closed");
+                broker.logs.remove(log.id());
+                broker.groups.closed(log.id());
+            }
+        }
+        let controller_epoch = image.version().controller_epoch;
+        broker.handover.controller.saw(controller_epoch);
+        broker.handover.retain(image, broker.id);
+        openings
+            .wanted
+            .retain(|partition, epoch| led.get(partition) == Some(epoch));
         let mut missing = Vec::new();
-        for topic in image.topics() {
-            let durability = catalog.settings(topic).durability;
-            for (index, partition) in (0u32..).zip(&topic.partitions) {
-                if partition.leader != Some(self.broker) {
-                    continue;
+        for (partition, epoch) in led {
+            if let Some(log) = broker.logs.get(partition) {
+                if let Some(topic) = image.topic_by_id(partition.topic) {
+                    log.set_durability(catalog.settings(topic).durability);
                 }
-                let Ok(index) = PartitionIndex::new(index) else {
-                    continue;
-                };
+                if !log.takes_appends() {
+                    broker.handover.unseal_for(&log, controller_epoch);
+                }
+            } else if openings.wanted.get(&partition) != Some(&epoch) {
+                openings.wanted.insert(partition, epoch);
+                missing.push((partition, epoch));
+            }
+        }
+        if !missing.is_empty() {
+            let opening = Opening {
+                broker: broker.clone(),
+                opener: self.opener.clone(),
+                catalog: catalog.clone(),
+                turns: turns.clone(),
+            };
+            openings.running.push(Box::pin(opening.run(missing)));
+        }
+        broker.groups.opened(&catalog);
+    }
+
+    fn take_in(&self, opened: Vec<Opened>, openings: &mut Openings) {
+        for one in opened {
+            // Otherwise an image has come since that wants something else.
+            if openings.wanted.get(&one.partition) != Some(&one.leader_epoch) {
+                continue;
+            }
+            openings.wanted.remove(&one.partition);
+            if let Some(log) = one.log {
+                self.broker.logs.insert(log);
+            }
+        }
+        self.broker.handover.settled();
+        self.broker.groups.opened(&self.broker.catalog.load());
+    }
+}
+
+/// What the image says that a broker leads.
+fn led_by(image: &ClusterImage, broker: BrokerId) -> HashMap<PartitionId, LeaderEpoch> {
+    let mut led = HashMap::new();
+    for topic in image.topics() {
+        for (index, partition) in (0u32..).zip(&topic.partitions) {
+            if partition.leader != Some(broker) {
+                continue;
+            }
+            if let Ok(index) = PartitionIndex::new(index) {
                 let id = PartitionId {
                     topic: topic.id,
                     index,
                 };
-                led.insert(id);
-                match self.logs.get(id) {
-                    Some(log) => log.set_durability(durability),
-                    None => missing.push(id),
+                led.insert(id, partition.leader_epoch);
+            }
+        }
+    }
+    led
+}
+
+/// One set of partitions that an image has newly given to this broker.
+struct Opening {
+    broker: Arc<Broker>,
+    opener: LogOpener,
+    catalog: Arc<Catalog>,
+    turns: Arc<Semaphore>,
+}
+
+impl Opening {
+    async fn run(self, missing: Vec<(PartitionId, LeaderEpoch)>) -> Vec<Opened> {
+        let ids: Vec<PartitionId> = missing.iter().map(|(id, _)| *id).collect();
+        let states = loop {
+            match self.broker.controller.partition_states(ids.clone()).await {
+                Ok(states) => break states,
+                Err(error) => {
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the state of new partitions can't be read yet"
+                    );
+                    tokio::time::sleep(ASK_AGAIN).await;
                 }
             }
-        }
-        for log in self.logs.all() {
-            if !led.contains(&log.id()) {
-                debug!(partition = %log.id(), topic = %log.topic(), "log closed");
-                self.logs.remove(log.id());
-                broker.groups.closed(log.id());
-            }
-        }
-        let done = missing.is_empty() || self.open_missing(broker, &catalog, missing).await;
-        broker.groups.opened(&catalog);
-        done
+        };
+        stream::iter(missing.into_iter().zip(states))
+            .map(async |((partition, leader_epoch), state)| Opened {
+                partition,
+                leader_epoch,
+                log: match state {
+                    Some(state)
+                        if state.leader == Some(self.broker.id)
+                            && state.leader_epoch == leader_epoch =>
+                    {
+                        self.open(state).await
+                    }
+                    _ => None,
+                },
+            })
+            .buffer_unordered(CONCURRENT)
+            .collect()
+            .await
     }
 
-    /// Answers whether the controller was reached.
-    async fn open_missing(
-        &self,
-        broker: &Broker,
-        catalog: &Catalog,
-        missing: Vec<PartitionId>,
-    ) -> bool {
-        let states = match broker.controller.partition_states(missing).await {
-            Ok(states) => states
-                .into_iter()
-                .flatten()
-                .filter(|s| s.leader == Some(self.broker))
-                .collect(),
-            Err(error) => {
-                warn!(
-                    error = &error as &dyn std::error::Error,
-                    "the state of new partitions can't be read yet"
-                );
-                return false;
+    /// From the copy that a handover made, or else from the store.
+    async fn open(&self, state: PartitionState) -> Option<Arc<PartitionLog>> {
+        let partition = state.partition;
+        match self.broker.handover.activate(&state).await {
+            Some(Ok(log)) => return Some(log),
+            Some(Err(error)) => {
+                warn!(%partition, error = &error as &dyn std::error::Error, "the copy of a handover can't be used; opening from the store");
             }
+            None => {}
+        }
+        let topic = self.catalog.image.topic_by_id(partition.topic)?;
+        let request = OpenRequest {
+            topic: topic.name.clone(),
+            durability: self.catalog.settings(topic).durability,
+            recovered: Vec::new(),
+            state,
         };
-        self.open_all(catalog, states, HashMap::new()).await;
-        true
+        let _turn = self.turns.acquire().await.ok()?;
+        opened(&self.opener, request).await
+    }
+}
+
+/// Opens a log; one that can't reach the store is tried again, one that is damaged stays closed.
+async fn opened(opener: &LogOpener, request: OpenRequest) -> Option<Arc<PartitionLog>> {
+    let partition = request.state.partition;
+    let mut pause = FIRST_RETRY;
+    loop {
+        match opener.open(request.clone()).await {
+            Ok(log) => return Some(log),
+            Err(error) if error.is_retriable() => {
+                warn!(%partition, error = &error as &dyn std::error::Error, "partition can't be opened yet");
+            }
+            Err(error) => {
+                offline(partition, &error);
+                return None;
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LAST_RETRY);
+    }
+}
+
+fn offline(partition: PartitionId, error: &OpenError) {
+    error!(%partition, error = error as &dyn std::error::Error, "partition can't be opened and stays offline");
+}
+
+/// Opens what leadership was taken of at the start, with what the local WAL holds of it.
+pub(super) async fn open_all(
+    opener: &LogOpener,
+    logs: &LogSet,
+    catalog: &Catalog,
+    states: Vec<PartitionState>,
+    mut recovered: HashMap<PartitionId, Vec<RecoveredBatch>>,
+) {
+    let requests: Vec<OpenRequest> = states
+        .into_iter()
+        .filter_map(|state| {
+            let topic = catalog.image.topic_by_id(state.partition.topic)?;
+            Some(OpenRequest {
+                topic: topic.name.clone(),
+                durability: catalog.settings(topic).durability,
+                recovered: recovered.remove(&state.partition).unwrap_or_default(),
+                state,
+            })
+        })
+        .collect();
+    let mut running = stream::iter(requests)
+        .map(|request| opened(opener, request))
+        .buffer_unordered(CONCURRENT);
+    while let Some(log) = running.next().await {
+        if let Some(log) = log {
+            logs.insert(log);
+        }
     }
 }

@@ -45,6 +45,11 @@ impl Retention {
             log.expire_producers();
             self.apply(&log).await;
         }
+        // One broker deletes for all, whoever wrote the objects.
+        let controller = self.broker.catalog.load().image.controller();
+        if controller != Some(self.broker.id) {
+            return;
+        }
         match deleter.round().await {
             Ok(0) => {}
             Ok(objects) => info!(objects, "deleted objects that nobody refers to"),

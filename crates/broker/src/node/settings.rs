@@ -50,10 +50,21 @@ pub struct MemorySettings {
     pub catch_up_bytes: u64,
 }
 
+/// Times and switches of the cluster.
+#[derive(Debug, Clone, Copy)]
+pub struct ClusterSettings {
+    /// A controller that doesn't renew its lease for so long is replaced.
+    pub lease: Duration,
+    /// A broker that isn't heard for so long is taken for dead.
+    pub session_timeout: Duration,
+    /// The controller evens out load by itself.
+    pub balance: bool,
+}
+
 /// The settings of one broker process.
 #[derive(Debug, Clone)]
 pub struct NodeSettings {
-    /// `None`: the one that the data folder keeps, or 1.
+    /// `None`: the one that the data folder keeps, or one that the cluster gives.
     pub broker_id: Option<BrokerId>,
     pub rack: Option<String>,
     pub data_dir: PathBuf,
@@ -63,6 +74,9 @@ pub struct NodeSettings {
     /// `None`: the address listened on.
     pub kafka_advertise: Option<Endpoint>,
     pub internal_listen: SocketAddr,
+    /// `None`: the address listened on, or the host that clients are told.
+    pub internal_advertise: Option<Endpoint>,
+    pub cluster: ClusterSettings,
     pub network: NetworkLimits,
     pub broker: BrokerOptions,
     pub wal: WalSettings,

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
 use prometheus_client::registry::Registry;
-use socket2::{Domain, Protocol, Socket, Type};
+use tidegate_cluster::conductor::ConductorMetrics;
+use tidegate_cluster::rpc::RpcMetrics;
 use tidegate_metadata::{ControllerMetrics, Endpoint};
 use tidegate_object_storage::{OpenError as StoreOpenError, StorePlan, StoreSeams};
 use tidegate_partition_log::{ReadMetrics, UploadMetrics};
@@ -17,19 +19,19 @@ use tidegate_wal::local::{
     Workers,
 };
 use tidegate_wal::object::ObjectWalMetrics;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::info;
 use uuid::Uuid;
 
 use super::identity::{Identity, IdentityError};
+use super::leaving::Leaving;
 use super::recovery::RecoveredLogs;
 use super::settings::NodeSettings;
 use super::startup::Startup;
 use crate::metrics::BrokerMetrics;
 use crate::network::{ListenError, Listener};
-
-/// The broker id of a broker that wasn't given one.
-const FIRST_BROKER: u32 = 1;
 
 /// Whether the broker serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +46,10 @@ pub enum Readiness {
     },
     /// It can't go on: the process should end.
     Failed {
+        cause: String,
+    },
+    /// The cluster has taken this broker for dead or replaced it: this life is over, another one may begin.
+    Fenced {
         cause: String,
     },
 }
@@ -84,7 +90,8 @@ pub enum StartError {
 /// What a broker serves, for the start line.
 #[derive(Debug, Clone)]
 pub struct NodeSummary {
-    pub broker: BrokerId,
+    /// `None`: the cluster gives it a number when it joins.
+    pub broker: Option<BrokerId>,
     pub kafka: SocketAddr,
     pub advertised: Endpoint,
     pub bucket: String,
@@ -101,6 +108,8 @@ pub(super) struct NodeMetrics {
     pub(super) upload: UploadMetrics,
     pub(super) object_wal: ObjectWalMetrics,
     pub(super) controller: ControllerMetrics,
+    pub(super) conductor: ConductorMetrics,
+    pub(super) rpc: RpcMetrics,
 }
 
 /// A broker process. Dropping it doesn't stop it: see [`Node::stop`].
@@ -109,7 +118,7 @@ pub struct Node {
     readiness: watch::Receiver<Readiness>,
     tasks: Tasks,
     local_wal: LocalWal,
-    _internal_port: Socket,
+    leaving: watch::Receiver<Option<Leaving>>,
 }
 
 impl Node {
@@ -131,7 +140,7 @@ impl Node {
         let listener = Listener::bind(settings.kafka_listen)
             .map_err(|ListenError { address, source }| StartError::Kafka { address, source })?;
         let advertised = advertised(&settings, listener.address())?;
-        let internal_port = reserve(settings.internal_listen)?;
+        let (internal, internal_endpoint) = listen_internal(&settings, &advertised)?;
         let metrics = register_metrics(registry);
         let wal_metrics = LocalWalMetrics::default();
         wal_metrics.register(registry);
@@ -180,10 +189,14 @@ impl Node {
         let (sender, readiness) = watch::channel(Readiness::Starting {
             step: "opening the metadata",
         });
+        let (leave, leaving) = watch::channel(None);
         let startup = Startup {
             settings,
             identity,
             advertised,
+            internal_endpoint,
+            leave,
+            services: Arc::default(),
             storage,
             local_wal: local_wal.clone(),
             recovered: logs,
@@ -196,13 +209,13 @@ impl Node {
             }),
             readiness: sender,
         };
-        tasks.spawn("startup", OnExit::Expected, startup.run(listener));
+        tasks.spawn("startup", OnExit::Expected, startup.run(listener, internal));
         Ok(Self {
             summary,
             readiness,
             tasks,
             local_wal,
-            _internal_port: internal_port,
+            leaving,
         })
     }
 
@@ -214,8 +227,16 @@ impl Node {
         &self.summary
     }
 
-    /// Stops accepting, lets what was appended become durable, and gives the data folder back.
+    /// Gives what this broker leads to others, stops accepting, lets what was appended become durable, and gives the
+    /// data folder back.
     pub async fn stop(self, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let leaving = self.leaving.borrow().clone();
+        if let Some(leaving) = leaving {
+            // The rest needs time too.
+            leaving.leave(patience * 3 / 4).await;
+        }
+        let patience = deadline.saturating_duration_since(Instant::now());
         info!("stopping");
         if let Err(error) = self.tasks.shutdown(patience).await {
             tracing::warn!(
@@ -239,6 +260,8 @@ fn register_metrics(registry: &mut Registry) -> NodeMetrics {
         upload: UploadMetrics::default(),
         object_wal: ObjectWalMetrics::default(),
         controller: ControllerMetrics::register(registry),
+        conductor: ConductorMetrics::register(registry),
+        rpc: RpcMetrics::register(registry),
     };
     metrics.broker.register(registry);
     metrics.read.register(registry);
@@ -255,10 +278,9 @@ fn create_dir(path: &Path) -> Result<(), StartError> {
 }
 
 fn new_identity(settings: &NodeSettings) -> Result<Identity, StartError> {
-    let first = BrokerId::new(FIRST_BROKER).expect("1 is a broker id");
     let identity = Identity {
         cluster: None,
-        broker: settings.broker_id.unwrap_or(first),
+        broker: settings.broker_id,
         wal: Uuid::new_v4(),
     };
     identity.write(&settings.data_dir)?;
@@ -277,18 +299,29 @@ fn advertised(settings: &NodeSettings, bound: SocketAddr) -> Result<Endpoint, St
     }
 }
 
-/// Holds the port that other brokers will use, so that nobody else takes it.
-fn reserve(address: SocketAddr) -> Result<Socket, StartError> {
-    let bind = || {
-        let socket = Socket::new(
-            Domain::for_address(address),
-            Type::STREAM,
-            Some(Protocol::TCP),
-        )?;
-        socket.bind(&address.into())?;
-        Ok(socket)
+/// Takes the port for other brokers, and says where they reach it: at the address listened on, or, where that means
+/// all of them, at the host that clients are told.
+fn listen_internal(
+    settings: &NodeSettings,
+    advertised: &Endpoint,
+) -> Result<(TcpListener, Endpoint), StartError> {
+    let address = settings.internal_listen;
+    let bind = || -> io::Result<(TcpListener, SocketAddr)> {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let bound = listener.local_addr()?;
+        Ok((TcpListener::from_std(listener)?, bound))
     };
-    bind().map_err(|source| StartError::Internal { address, source })
+    let (listener, bound) = bind().map_err(|source| StartError::Internal { address, source })?;
+    let host = match bound.ip() {
+        ip if ip.is_unspecified() => advertised.host.clone(),
+        ip => ip.to_string(),
+    };
+    let endpoint = settings.internal_advertise.clone().unwrap_or(Endpoint {
+        host,
+        port: bound.port(),
+    });
+    Ok((listener, endpoint))
 }
 
 async fn open_wal(

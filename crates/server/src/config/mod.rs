@@ -31,8 +31,8 @@ pub use value::{ByteSize, LogFormat, Setting};
 
 use read::{Effective, Reader};
 use sections::{
-    Admin, BrokerSection, Internal, Kafka, Memory, ObjectWal, Store, StoreBackground, StoreRead,
-    StoreWal, Top, Topics, Upload, Wal,
+    Admin, BrokerSection, Cluster, Internal, Kafka, Memory, ObjectWal, Store, StoreBackground,
+    StoreRead, StoreWal, Top, Topics, Upload, Wal,
 };
 
 /// The section of the defaults of topic configs, by their Kafka names.
@@ -76,6 +76,7 @@ pub struct Config {
     pub kafka: Kafka,
     pub admin: Admin,
     pub internal: Internal,
+    pub cluster: Cluster,
     pub store: Store,
     pub store_wal: StoreWal,
     pub store_read: StoreRead,
@@ -101,6 +102,7 @@ pub fn key_table(topics: &TopicConfigs) -> KeyTable {
         Kafka::KEYS,
         Admin::KEYS,
         Internal::KEYS,
+        Cluster::KEYS,
         Store::KEYS,
         StoreWal::KEYS,
         StoreRead::KEYS,
@@ -178,6 +180,7 @@ fn read_sections(
     let kafka = Kafka::read(reader);
     let admin = Admin::read(reader);
     let internal = Internal::read(reader);
+    let cluster = Cluster::read(reader);
     let store = Store::read(reader);
     let store_wal = StoreWal::read(reader);
     let store_read = StoreRead::read(reader);
@@ -197,6 +200,7 @@ fn read_sections(
         kafka: kafka?,
         admin: admin?,
         internal: internal?,
+        cluster: cluster?,
         store: store?,
         store_wal: store_wal?,
         store_read: store_read?,

@@ -82,10 +82,11 @@ section! {
 section! {
     /// Who this broker is.
     BrokerSection("broker.") {
-        /// This broker's number in the cluster. `auto`: the one its data folder keeps, or 1.
+        /// This broker's number in the cluster. `auto`: the one its data folder keeps, or a free one that the
+        /// cluster gives it.
         id: Option<BrokerId> = "auto", flag "--broker-id";
-        /// The rack or zone it runs in, for clients that fetch from the nearest; empty for none.
-        rack: String = "";
+        /// The rack or zone it runs in: placements are spread over racks; empty for none.
+        rack: String = "", flag "--rack";
     }
 }
 
@@ -134,8 +135,24 @@ section! {
 section! {
     /// The listener for other brokers.
     Internal("internal.") {
-        /// The address for the other brokers of the cluster. Reserved: one broker needs none yet.
+        /// The address for the other brokers of the cluster.
         listen: SocketAddr = "127.0.0.1:9641", flag "--internal-listen";
+        /// The host and port at which other brokers reach this one. `auto`: the address listened on, or, where
+        /// that means all addresses, the host that Kafka clients are told.
+        advertise: Option<HostPort> = "auto", flag "--internal-advertise";
+    }
+}
+
+section! {
+    /// Being one of several brokers: all those that are given the same store.
+    Cluster("cluster.") {
+        /// A controller that doesn't renew its lease for so long is replaced by another broker.
+        lease: Duration = "2s", range "500ms" to "1m";
+        /// A broker that isn't heard for so long is taken for dead: its `object` partitions go to others, its
+        /// `local` ones wait for it.
+        session_timeout: Duration = "2s", range "500ms" to "5m";
+        /// The controller evens out the load of the brokers by itself.
+        balance: bool = "true";
     }
 }
 
