@@ -178,8 +178,17 @@ fn after_a_move_that_was_taken_back_the_old_leader_goes_on_and_a_second_move_suc
 
 #[test]
 fn what_a_former_leader_uploads_late_is_taken_into_the_new_ones_map() {
-    // Which of the two is late, and how much the new leader appended before its own upload.
-    for (old_is_late, more) in [(false, 0), (false, 7), (true, 0), (true, 7)] {
+    // Which of the two is late, how much the old leader appended behind its upload, and the new one before its own.
+    for (old_is_late, behind, more) in [
+        (false, 5, 0),
+        (false, 5, 7),
+        // Both offer the same range.
+        (false, 0, 0),
+        (false, 0, 7),
+        (true, 5, 0),
+        (true, 5, 7),
+        (true, 0, 0),
+    ] {
         paused(async {
             let mut pair = Pair::new().await;
             let id = pair.one(Local).await;
@@ -189,9 +198,10 @@ fn what_a_former_leader_uploads_late_is_taken_into_the_new_ones_map() {
             pair.rigs[0].store.next(Operation::Put, "", [held.clone()]);
             // The upload is cut and hangs.
             tokio::time::sleep(AGE * 2).await;
-            produce(&pair.log(id), 5).await;
+            produce(&pair.log(id), behind).await;
             pair.move_to(id, 1).await;
             produce(&pair.log(id), more).await;
+            let count = 5 + behind + more;
             if !old_is_late {
                 // The new leader cuts its first segment, and is overtaken while it stores it.
                 let second = Latch::new();
@@ -211,8 +221,8 @@ fn what_a_former_leader_uploads_late_is_taken_into_the_new_ones_map() {
             pair.rigs[1].all_uploaded().await;
             assert_map_is_true(&pair, id).await;
             // From the store only.
-            pair.log(id).evict(offset(13 + more));
-            let count = 13 + more;
+            let count = count + 3;
+            pair.log(id).evict(offset(count));
             assert_eq!(pair.all_tags(id).await, numbered(0..count));
             for broker in 0..2 {
                 assert_eq!(pair.rigs[broker].life().spilled_bytes(), 0);
@@ -367,9 +377,10 @@ fn a_copy_survives_what_is_trimmed_before_it_leads() {
         .await;
         let id = pair.one(Local).await;
         let other = pair.rigs[1].one(Local).await;
-        pair.rigs[0]
-            .store
-            .next(Operation::Put, "", [Fault::Delay(AGE * 20)]);
+        // The source uploads nothing meanwhile.
+        let put = Some(Operation::Put);
+        let store = &pair.rigs[0].store;
+        store.always(put, "segments/1/", Fault::SlowDown);
         produce(&pair.log(id), 20).await;
         let copy = pair.prepare(id, 1).await;
         pair.caught_up(&copy).await;
@@ -378,6 +389,7 @@ fn a_copy_survives_what_is_trimmed_before_it_leads() {
             fill(&pair.rigs[1].log(other), 8, 1_000).await;
             pair.rigs[1].all_uploaded().await;
         }
+        assert_eq!(pair.state(id).await.committed_end, offset(0));
         let sealed = pair.seal(id).await.unwrap();
         copy.incoming.held().await.unwrap();
         let state = pair.commit(id, &copy, &sealed).await;
