@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use crate::cluster::args::{FailoverArgs, MoveArgs};
+
 /// Measures a Kafka-compatible broker. MB is 1,000,000 bytes of record values; times are in milliseconds.
 #[derive(Parser)]
 #[command(name = "tidegate-bench", version, about)]
@@ -26,6 +28,10 @@ pub enum Command {
     Coldread(ColdreadArgs),
     /// PUTs objects straight to an object store: the yardstick for a broker that acknowledges from there.
     RawPut(RawPutArgs),
+    /// Moves partitions between Tidegate's brokers: how long clients that write are held up.
+    Move(MoveArgs),
+    /// Kills Tidegate's brokers: how long until each partition takes records again.
+    Failover(FailoverArgs),
 }
 
 #[derive(Args, Clone, Serialize)]
@@ -346,11 +352,11 @@ pub struct RawPutArgs {
     pub output: OutputArgs,
 }
 
-fn seconds<S: serde::Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn seconds<S: serde::Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(value.as_secs_f64())
 }
 
-fn optional_seconds<S: serde::Serializer>(
+pub fn optional_seconds<S: serde::Serializer>(
     value: &Option<Duration>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
@@ -371,7 +377,7 @@ fn number_and_unit(text: &str) -> Result<(f64, &str), String> {
 }
 
 /// A byte count: `4096`, `16KiB`, `100MB`; a unit without `i` is decimal.
-fn parse_size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = number_and_unit(text)?;
     let factor = match unit {
         "" | "B" => 1.0,
@@ -395,7 +401,7 @@ fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// A time: `250us`, `500ms`, `30s`, `2m`; a bare number is seconds.
-fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = number_and_unit(text)?;
     let factor = match unit {
         "us" => 1e-6,
@@ -419,14 +425,14 @@ fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
+pub fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate > 0.0 && rate.is_finite() => Ok(rate),
         _ => Err(format!("`{text}` isn't a rate above 0")),
     }
 }
 
-fn parse_property(text: &str) -> Result<(String, String), String> {
+pub fn parse_property(text: &str) -> Result<(String, String), String> {
     text.split_once('=')
         .map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()))
         .filter(|(key, _)| !key.is_empty())

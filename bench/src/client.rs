@@ -318,6 +318,84 @@ impl Cluster {
         config
     }
 
+    /// Who leads each partition of a topic, by their numbers; -1 where nobody does.
+    pub fn leaders(&self, topic: &str) -> Result<Vec<i32>> {
+        let deadline = Instant::now() + self.timeout;
+        loop {
+            // A broker that is being killed leaves its request without an answer: another one is asked then.
+            let error = match self
+                .lookup
+                .fetch_metadata(Some(topic), Duration::from_secs(5))
+            {
+                Ok(metadata) => {
+                    let found = metadata.topics().iter().find(|one| one.name() == topic);
+                    let mut leaders: Vec<(i32, i32)> = found
+                        .map(|topic| topic.partitions())
+                        .unwrap_or_default()
+                        .iter()
+                        .map(|partition| (partition.id(), partition.leader()))
+                        .collect();
+                    leaders.sort_unstable();
+                    return Ok(leaders.into_iter().map(|(_, leader)| leader).collect());
+                }
+                Err(error) => error,
+            };
+            if Instant::now() > deadline {
+                return Err(error).with_context(|| format!("could not look up topic `{topic}`"));
+            }
+        }
+    }
+
+    /// What is particular about [`Self::writer_config`].
+    pub const WRITER_NOTE: &str = "linger 0, retry back-off 5 to 50 ms, metadata asked again every 20 ms while a \
+         leader is unknown, reconnect back-off 20 to 250 ms";
+
+    /// Settings of an idempotent producer that is to notice and to recover at once.
+    pub fn writer_config(&self) -> ClientConfig {
+        let mut config = self.base.clone();
+        for (key, value) in [
+            ("acks", "all"),
+            ("enable.idempotence", "true"),
+            ("linger.ms", "0"),
+            ("max.in.flight", "5"),
+            // A record that is given up would be a hole in what is compared at the end.
+            ("message.timeout.ms", "600000"),
+            ("queue.buffering.max.messages", "0"),
+            ("retry.backoff.ms", "5"),
+            ("retry.backoff.max.ms", "50"),
+            ("topic.metadata.refresh.fast.interval.ms", "20"),
+            ("reconnect.backoff.ms", "20"),
+            ("reconnect.backoff.max.ms", "250"),
+            ("socket.nagle.disable", "true"),
+        ] {
+            self.set_default(&mut config, key, value.to_owned());
+        }
+        config
+    }
+
+    /// Settings of a consumer that follows or reads back what that producer writes.
+    pub fn follower_config(&self) -> ClientConfig {
+        let mut config = self.base.clone();
+        for (key, value) in [
+            ("group.id", "tidegate-bench-follower"),
+            ("enable.auto.commit", "false"),
+            ("enable.partition.eof", "false"),
+            ("auto.offset.reset", "error"),
+            ("fetch.wait.max.ms", "100"),
+            ("fetch.queue.backoff.ms", "1"),
+            ("fetch.error.backoff.ms", "20"),
+            ("retry.backoff.ms", "5"),
+            ("retry.backoff.max.ms", "50"),
+            ("topic.metadata.refresh.fast.interval.ms", "20"),
+            ("reconnect.backoff.ms", "20"),
+            ("reconnect.backoff.max.ms", "250"),
+            ("socket.nagle.disable", "true"),
+        ] {
+            self.set_default(&mut config, key, value.to_owned());
+        }
+        config
+    }
+
     /// Settings of a consumer that assigns its partitions itself and commits nothing.
     pub fn consumer_config(&self, fetch: &FetchArgs, group: &str) -> ClientConfig {
         let mut config = self.base.clone();

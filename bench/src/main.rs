@@ -3,10 +3,12 @@
 //! It promises that a latency counts from when a record *should* have been sent (so a stalled broker can't
 //! hide its stall by stalling the client), that a report says what was asked for next to what was found, and
 //! that exactly one JSON object is on standard output with `--json`. It doesn't know which broker it
-//! measures: nothing in it is particular to Tidegate, and it never looks at a broker's process.
+//! measures: nothing in it is particular to Tidegate, and it never looks at a broker's process. The exception is
+//! the module `cluster`: moves and failovers are asked of Tidegate's admin API and done to its processes.
 
 mod cli;
 mod client;
+mod cluster;
 mod consume;
 mod drive;
 mod histogram;
@@ -39,31 +41,38 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &Command) -> Result<()> {
-    let (report, output) = match command {
-        Command::Produce(args) => (produce::run(args)?, &args.output),
-        Command::Latency(args) => (latency::run(args)?, &args.output),
-        Command::Consume(args) => (consume::run_consume(args)?, &args.output),
-        Command::Coldread(args) => (consume::run_coldread(args)?, &args.output),
-        Command::RawPut(args) => (raw_put::run(args)?, &args.output),
+    let report = match command {
+        Command::Produce(args) => publish(produce::run(args)?, &args.output)?,
+        Command::Latency(args) => publish(latency::run(args)?, &args.output)?,
+        Command::Consume(args) => publish(consume::run_consume(args)?, &args.output)?,
+        Command::Coldread(args) => publish(consume::run_coldread(args)?, &args.output)?,
+        Command::RawPut(args) => publish(raw_put::run(args)?, &args.output)?,
+        Command::Move(args) => print(cluster::run_move(args)?, args.json)?,
+        Command::Failover(args) => print(cluster::run_failover(args)?, args.json)?,
     };
-    publish(&report, output)?;
     match command {
-        Command::Produce(_) | Command::Latency(_) | Command::RawPut(_) => {
-            produce::require_success(&report)
-        }
+        Command::Produce(_)
+        | Command::Latency(_)
+        | Command::RawPut(_)
+        | Command::Move(_)
+        | Command::Failover(_) => produce::require_success(&report),
         Command::Consume(_) | Command::Coldread(_) => Ok(()),
     }
 }
 
-fn publish(report: &Report, output: &OutputArgs) -> Result<()> {
+fn publish(report: Report, output: &OutputArgs) -> Result<Report> {
     if let Some(file) = &output.plot {
-        std::fs::write(file, plot::svg(report))
+        std::fs::write(file, plot::svg(&report))
             .with_context(|| format!("could not write the chart to {}", file.display()))?;
     }
-    if output.json {
-        println!("{}", serde_json::to_string(report)?);
+    print(report, output.json)
+}
+
+fn print(report: Report, json: bool) -> Result<Report> {
+    if json {
+        println!("{}", serde_json::to_string(&report)?);
     } else {
         print!("{}", report.table());
     }
-    Ok(())
+    Ok(report)
 }

@@ -76,6 +76,12 @@ pub struct Report {
     pub notes: Vec<String>,
     pub client: ClientCost,
     pub timeline: Vec<Point>,
+    /// What else was found, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub findings: BTreeMap<&'static str, serde_json::Value>,
+    /// Each move or kill.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub events: Vec<serde_json::Value>,
     #[serde(skip)]
     begun: Instant,
 }
@@ -102,6 +108,8 @@ impl Report {
                 cpu_s_per_gb: None,
             },
             timeline: Vec::new(),
+            findings: BTreeMap::new(),
+            events: Vec::new(),
             begun: Instant::now(),
         })
     }
@@ -130,6 +138,11 @@ impl Report {
         if let Some(summary) = latencies.summary() {
             self.latency_ms.insert(name, summary);
         }
+    }
+
+    /// Notes a figure that has no place of its own.
+    pub fn find(&mut self, name: &'static str, value: impl Into<serde_json::Value>) {
+        self.findings.insert(name, value.into());
     }
 
     /// The table for people.
@@ -161,6 +174,9 @@ impl Report {
                 .collect();
             row("passes", format!("{} MB/s", passes.join(", ")));
         }
+        for (name, value) in &self.findings {
+            row(&name.replace('_', " "), shown(value));
+        }
         if let Some(cpu_s) = self.client.cpu_s {
             let per_gb = self
                 .client
@@ -175,7 +191,7 @@ impl Report {
 
         let mut text = format!("{}\n", self.bench);
         for (name, value) in rows {
-            let _ = writeln!(text, "  {name:<12} {value}");
+            let _ = writeln!(text, "  {name:<20} {value}");
         }
         self.latency_table(&mut text);
         for note in &self.notes {
@@ -190,13 +206,13 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            "\n  {:<14} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9}",
+            "\n  {:<18} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9}",
             "latency, ms", "mean", "p50", "p90", "p99", "p99.9", "max", "count"
         );
         for (name, latency) in &self.latency_ms {
             let _ = writeln!(
                 text,
-                "  {:<14} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>10.2} {:>9}",
+                "  {:<18} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>10.2} {:>9}",
                 name.replace('_', " "),
                 latency.mean,
                 latency.p50,
@@ -210,18 +226,33 @@ impl Report {
     }
 }
 
-/// Property values may be passwords; a report is shown around.
+/// A finding as people read it.
+fn shown(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Number(number) if number.is_f64() => {
+            format!("{:.2}", number.as_f64().unwrap_or_default())
+        }
+        serde_json::Value::Object(fields) => {
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|(name, value)| format!("{name}: {}", shown(value)))
+                .collect();
+            fields.join(", ")
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Values of properties and of environment variables may be passwords; a report is shown around.
 fn without_secrets(mut settings: serde_json::Value) -> serde_json::Value {
-    if let Some(properties) = settings
-        .get_mut("properties")
-        .and_then(|list| list.as_array_mut())
-    {
-        for pair in properties {
-            let secret = pair.get(0).and_then(|key| key.as_str()).is_some_and(|key| {
-                ["password", "secret", "jaas", "key.pem"]
-                    .iter()
-                    .any(|word| key.contains(word))
-            });
+    for name in ["properties", "broker_env"] {
+        let pairs = settings.get_mut(name).and_then(|list| list.as_array_mut());
+        for pair in pairs.into_iter().flatten() {
+            let key = pair.get(0).and_then(|key| key.as_str()).unwrap_or_default();
+            let key = key.to_ascii_lowercase();
+            let secret = ["password", "secret", "jaas", "key.pem", "token"]
+                .iter()
+                .any(|word| key.contains(word));
             if secret && let Some(value) = pair.get_mut(1) {
                 *value = "***".into();
             }
@@ -245,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_report_never_shows_a_password() {
-        let settings = serde_json::json!({"properties": [["sasl.password", "hush"], ["a", "b"]]});
+        let settings = serde_json::json!({"properties": [["sasl.password", "hush"], ["a", "b"]],
+            "broker_env": [["AWS_SECRET_ACCESS_KEY", "hush"]]});
         let report = Report::begin("produce", "x", &settings).expect("a report begins");
         let json = serde_json::to_string(&report).expect("a report is JSON");
         assert!(!json.contains("hush"), "{json}");

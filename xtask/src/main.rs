@@ -3,6 +3,7 @@
 //! It depends on three small crates and compiles in seconds. What it installs and runs is described in the modules.
 
 mod build;
+mod cluster_bench;
 mod command;
 mod results;
 mod soak;
@@ -31,6 +32,8 @@ enum Chore {
     Soak(soak::SoakOptions),
     /// Compares with Apache Kafka on this machine: throughput, CPU, latency, memory, start-up.
     Versus(versus::VersusArgs),
+    /// Measures what clients notice of moves and failovers, on this machine.
+    ClusterBench(cluster_bench::ClusterBenchArgs),
 }
 
 fn main() -> Result<()> {
@@ -39,5 +42,6 @@ fn main() -> Result<()> {
         Chore::Tools => tools::install_all(),
         Chore::Soak(options) => soak::run(&options),
         Chore::Versus(args) => versus::run(args),
+        Chore::ClusterBench(args) => cluster_bench::run(&args),
     }
 }

@@ -10,13 +10,19 @@ use crate::command::{root, run_logged};
 /// The S3 server, as a Go module at a version.
 const VERSITYGW: &str = "github.com/versity/versitygw/cmd/versitygw@v1.8.0";
 
-pub(super) fn install(tools: &Path) -> Result<()> {
+/// The S3 server.
+pub(super) fn install_s3(tools: &Path) -> Result<()> {
     let bin = tools.join("bin");
     super::once(tools, "versitygw", VERSITYGW, |log| {
         let mut command = Command::new("go");
         command.args(["install", "-trimpath", "-ldflags=-s -w", VERSITYGW]);
         run_logged(command.env("GOBIN", &bin).env("CGO_ENABLED", "0"), log)
-    })?;
+    })
+}
+
+pub(super) fn install(tools: &Path) -> Result<()> {
+    let bin = tools.join("bin");
+    install_s3(tools)?;
 
     let module = root().join("tests/clients/franz-go");
     let mut pins = std::fs::read_to_string(module.join("go.sum"))?;

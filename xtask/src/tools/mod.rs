@@ -75,6 +75,14 @@ pub(crate) fn install_peers() -> Result<()> {
     go::install(&tools)
 }
 
+/// The S3 server alone.
+pub(crate) fn install_s3() -> Result<()> {
+    let tools = folder()?;
+    std::fs::create_dir_all(tools.join("bin"))?;
+    std::fs::create_dir_all(tools.join("logs"))?;
+    go::install_s3(&tools)
+}
+
 /// Runs `install` unless the stamp `name` says that exactly these `pins` are installed.
 fn once(
     tools: &Path,

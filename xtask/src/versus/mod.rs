@@ -6,14 +6,14 @@
 //! says so, and shows Kafka with `flush.messages=1` beside it.
 
 mod client;
-mod conditions;
+pub(crate) mod conditions;
 mod files;
 mod goals;
 mod kafka;
 mod probe;
 mod process;
 mod results;
-mod s3;
+pub(crate) mod s3;
 mod scenario;
 mod system;
 mod table;
@@ -231,7 +231,7 @@ fn install(args: &VersusArgs, systems: &[System]) -> Result<Installed> {
 }
 
 /// Builds a package's binary for release; it has the package's name.
-fn build(package: &str) -> Result<PathBuf> {
+pub(crate) fn build(package: &str) -> Result<PathBuf> {
     eprintln!("building {package} (release)");
     let status = cargo(&["build", "--release", "-p", package])
         .status()
