@@ -330,8 +330,8 @@ impl LocalWal {
             tasks: seams.tasks.child("local-wal"),
             metrics: seams.metrics,
         });
-        match files::make_one(&inner) {
-            Ok(_) => {}
+        match make_first(&inner) {
+            Ok(()) => {}
             Err(error) if error.source.kind() == std::io::ErrorKind::StorageFull => {
                 inner.note_file_system_full(&error);
             }
@@ -474,6 +474,18 @@ impl Wal for LocalWal {
     fn available_bytes(&self) -> u64 {
         self.inner.state.lock().available_bytes()
     }
+}
+
+/// Makes the file that the first append goes to, or leaves that to the maker of files: without a spare it has to
+/// be allocated, which takes its time and should delay nobody but the first append. Where room is scarce it is
+/// tried at once, so that a full file system is known from the start.
+fn make_first(inner: &Inner) -> Result<(), FileError> {
+    let spare = !inner.state.lock().spares.is_empty();
+    let free = inner.disk.free_bytes(&inner.dir).unwrap_or(0);
+    if spare || free < inner.limits.file_bytes.saturating_mul(2) {
+        files::make_one(inner)?;
+    }
+    Ok(())
 }
 
 /// Makes what was read durable, clears what lies behind it out of the way, and says how the log goes on: in a
