@@ -6,6 +6,9 @@ use tokio::time::Instant;
 
 use super::ObjectWalOptions;
 
+/// See [`Linger::free_puts`].
+const FREE_PUTS_OF_A_FAST_STORE: usize = 2;
+
 /// What the decision rests on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View {
@@ -33,7 +36,7 @@ pub(super) enum Decision {
 pub(super) fn decide(
     view: View,
     options: &ObjectWalOptions,
-    linger: Duration,
+    linger: Linger,
     now: Instant,
 ) -> Decision {
     let Some(oldest) = view.oldest else {
@@ -43,8 +46,8 @@ pub(super) fn decide(
         return Decision::Hold;
     }
     let full = view.waiting_bytes >= options.max_object_bytes;
-    let due = oldest + linger;
-    if view.under_way == 0 || full || view.closing || due <= now {
+    let due = oldest + linger.get(options);
+    if view.under_way < linger.free_puts(options) || full || view.closing || due <= now {
         Decision::Cut
     } else {
         Decision::Until(due)
@@ -64,6 +67,15 @@ impl Linger {
             None => put_time,
             Some(before) => (before * 7 + put_time) / 8,
         });
+    }
+
+    /// So many PUTs fly without any linger. From a store that answers within the shortest linger, which is one in
+    /// the same room and charges nothing for requests, waiting would take longer than the PUT.
+    pub(super) fn free_puts(&self, options: &ObjectWalOptions) -> usize {
+        match self.put_time {
+            Some(put_time) if put_time < options.min_linger => FREE_PUTS_OF_A_FAST_STORE,
+            Some(_) | None => 1,
+        }
     }
 
     pub(super) fn get(&self, options: &ObjectWalOptions) -> Duration {
@@ -92,7 +104,9 @@ mod tests {
     async fn entries_wait_only_while_a_put_is_under_way_and_the_object_isnt_full() {
         let options = ObjectWalOptions::default();
         let now = Instant::now();
-        let decide = |view| super::decide(view, &options, MS(20), now);
+        let mut linger = Linger::default();
+        linger.observe(MS(80));
+        let decide = |view| super::decide(view, &options, linger, now);
         assert_eq!(decide(view(now)), Decision::Until(now + MS(20)));
         let none_under_way = View {
             under_way: 0,
@@ -124,6 +138,23 @@ mod tests {
             ..view(now)
         };
         assert_eq!(decide(nothing), Decision::Hold);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fast_store_gets_a_second_put_at_once_and_a_third_only_after_the_linger() {
+        let options = ObjectWalOptions::default();
+        let now = Instant::now();
+        let mut linger = Linger::default();
+        linger.observe(MS(1));
+        let one = View {
+            under_way: 1,
+            ..view(now)
+        };
+        assert_eq!(decide(one, &options, linger, now), Decision::Cut);
+        let two = decide(view(now), &options, linger, now);
+        assert_eq!(two, Decision::Until(now + options.min_linger));
+        let unknown = decide(one, &options, Linger::default(), now);
+        assert_eq!(unknown, Decision::Until(now + options.min_linger));
     }
 
     #[test]

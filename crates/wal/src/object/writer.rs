@@ -138,7 +138,7 @@ impl Writer {
             }
         };
         let now = self.shared.clock.now();
-        decide(view, &self.options, self.linger.get(&self.options), now)
+        decide(view, &self.options, self.linger, now)
     }
 
     fn is_drained(&self) -> bool {
