@@ -14,6 +14,10 @@ use crate::tail::{TailPiece, WalExtent};
 
 /// A batch is decompressed for a lookup by time up to this size.
 const LOOKUP_BYTES: usize = 64 << 20;
+/// Small segments are fetched ahead for about so many bytes of one answer …
+const AHEAD_BYTES: usize = 1 << 20;
+/// … and at most so many at once.
+const AHEAD_SEGMENTS: usize = 64;
 
 /// What a reader asks for.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +74,7 @@ impl LogReader {
         let mut batches = Vec::new();
         let mut bytes = 0usize;
         let mut next = request.offset;
+        let mut looked_ahead = false;
         let watermarks = 'plan: loop {
             let room = request.max_bytes.saturating_sub(bytes);
             let whole = request.first_whole && batches.is_empty();
@@ -93,6 +98,10 @@ impl LogReader {
                 }
                 Plan::Store(segment) => {
                     let ahead = log.streams.lock().depth_for(next);
+                    if !looked_ahead {
+                        looked_ahead = true;
+                        self.prefetch_small(log, next, room, ahead);
+                    }
                     let span = self.segments.read(log.id(), &segment, next, ahead).await?;
                     let end = watermarks.visible_end(request.isolation);
                     let Some((piece, piece_end)) = batches_between(&span, next, end, room, whole)
@@ -263,6 +272,17 @@ impl LogReader {
             Ok(Ok(bytes)) => Ok(bytes),
             Ok(Err(error)) => Err(ReadError::Wal(Arc::new(std::io::Error::other(error)))),
             Err(stopped) => Err(ReadError::Wal(Arc::new(std::io::Error::other(stopped)))),
+        }
+    }
+
+    /// Where segments are small, a reader needs many of them: those of this answer and, of a sequential reader,
+    /// of the next one are fetched side by side.
+    fn prefetch_small(&self, log: &PartitionLog, from: Offset, room: usize, ahead: usize) {
+        let answers = if ahead > 0 { 2 } else { 1 };
+        let wanted = (room.min(AHEAD_BYTES) * answers) as u64;
+        let segments = log.segments_from(from, wanted, AHEAD_SEGMENTS);
+        if segments.len() > 1 {
+            self.segments.prefetch_small(segments);
         }
     }
 

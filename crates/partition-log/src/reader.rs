@@ -5,6 +5,9 @@
 //! the next consumer group wants it. At most two GETs lead to the first byte of any offset: the object's index
 //! (kept in its own cache) and the span. Every block's CRC32C is checked when it is fetched.
 //!
+//! An object no larger than a span is fetched whole by one GET, index included, and shared by all its partitions:
+//! the WAL objects of `object` mode hold a little of each partition.
+//!
 //! The bytes of GETs under way are limited, apart from everything producers and tail readers use.
 
 use std::sync::Arc;
@@ -13,7 +16,8 @@ use bytes::Bytes;
 use tidegate_object_storage::{ObjectKey, ObjectStorage, StoreError};
 use tidegate_runtime::{OnExit, Tasks};
 use tidegate_segment_format::{
-    BlockEntry, FOOTER_BYTES, FormatError, ObjectIndex, decode_footer, decode_index, verify_block,
+    BlockEntry, FOOTER_BYTES, FormatError, ObjectIndex, decode_footer, decode_index, decode_whole,
+    verify_block,
 };
 use tidegate_types::{Offset, PartitionId};
 use tokio::sync::Semaphore;
@@ -100,6 +104,11 @@ impl Span {
     }
 }
 
+/// Whether an object is fetched whole rather than by spans.
+fn is_small(segment: &Segment) -> bool {
+    segment.object.size_bytes <= SPAN_BYTES
+}
+
 impl SegmentReader {
     pub fn new(
         storage: ObjectStorage,
@@ -146,6 +155,14 @@ impl SegmentReader {
         ahead: usize,
     ) -> Result<Bytes, StoreReadError> {
         let index = self.index(segment).await?;
+        if is_small(segment) {
+            let rest = self.rest_of(partition, segment, &index, offset).await?;
+            return rest.ok_or_else(|| StoreReadError::Hole {
+                key: segment.object.key.clone(),
+                partition,
+                offset,
+            });
+        }
         let spans = spans_from(index.blocks(partition), offset, ahead + 1);
         let Some((first, rest)) = spans.split_first() else {
             return Err(StoreReadError::Hole {
@@ -158,6 +175,73 @@ impl SegmentReader {
             self.prefetch(segment, span.clone());
         }
         self.span(segment, first.clone()).await
+    }
+
+    /// Out of a small object, which is in the cache as a rule, the blocks of a partition from the one that holds
+    /// `offset` on.
+    async fn rest_of(
+        &self,
+        partition: PartitionId,
+        segment: &Segment,
+        index: &ObjectIndex,
+        offset: Offset,
+    ) -> Result<Option<Bytes>, StoreReadError> {
+        let blocks = index.blocks(partition);
+        let first = blocks.partition_point(|b| b.range.end() <= offset);
+        let (Some(first), Some(last)) = (blocks.get(first), blocks.last()) else {
+            return Ok(None);
+        };
+        let whole = self.whole(segment).await?;
+        let start = usize::try_from(first.position).unwrap_or(usize::MAX);
+        let end = usize::try_from(last.position + u64::from(last.length)).unwrap_or(usize::MAX);
+        let Some(rest) = whole.get(start..end) else {
+            return Ok(None);
+        };
+        // A small piece must not keep the whole object in memory for as long as its answer is being sent.
+        Ok(Some(if rest.len() < whole.len() / 4 {
+            Bytes::copy_from_slice(rest)
+        } else {
+            whole.slice(start..end)
+        }))
+    }
+
+    /// A small object, checked whole when it was fetched.
+    async fn whole(&self, segment: &Segment) -> Result<Bytes, StoreReadError> {
+        let key = SpanKey {
+            object: segment.object.key.clone(),
+            position: 0,
+            length: segment.object.size_bytes,
+        };
+        let inner = self.inner.clone();
+        let (object, size) = (key.object.clone(), key.length);
+        self.cached(key, move || async move {
+            inner.fetch_whole(&object, size).await
+        })
+        .await
+    }
+
+    /// Fetches small objects that a sequential reader will want soon, all at once.
+    pub(crate) fn prefetch_small(&self, segments: Vec<Segment>) {
+        for segment in segments {
+            let key = SpanKey {
+                object: segment.object.key.clone(),
+                position: 0,
+                length: segment.object.size_bytes,
+            };
+            if !is_small(&segment) || self.inner.spans.contains(&key) {
+                continue;
+            }
+            if self.inner.in_flight.available_permits() == 0 {
+                return;
+            }
+            let reader = self.clone();
+            self.inner
+                .tasks
+                .spawn("read-ahead", OnExit::Expected, async move {
+                    // A read that needs the object reports what went wrong.
+                    let _ = reader.whole(&segment).await;
+                });
+        }
     }
 
     /// Fetches the beginning of a segment that a sequential reader will want soon.
@@ -252,6 +336,21 @@ impl SegmentReader {
         let inner = &self.inner;
         let load =
             async {
+                let damaged = |e| StoreReadError::Damaged {
+                    key: key.clone(),
+                    source: Arc::new(e),
+                };
+                if is_small(segment) {
+                    let whole = self.whole(segment).await?;
+                    let footer = decode_footer(&whole).map_err(damaged)?;
+                    let start = usize::try_from(segment.object.index.position)
+                        .unwrap_or(usize::MAX)
+                        .min(whole.len());
+                    let end = whole.len().saturating_sub(FOOTER_BYTES).max(start);
+                    return decode_index(&whole.slice(start..end), &footer)
+                        .map(Arc::new)
+                        .map_err(damaged);
+                }
                 let range = segment.object.index.position..segment.object.size_bytes;
                 inner.metrics.index_gets.inc();
                 let bytes = inner.storage.get_range(key, range).await.map_err(|e| {
@@ -260,10 +359,6 @@ impl SegmentReader {
                         source: Arc::new(e),
                     }
                 })?;
-                let damaged = |e| StoreReadError::Damaged {
-                    key: key.clone(),
-                    source: Arc::new(e),
-                };
                 let footer = decode_footer(&bytes).map_err(damaged)?;
                 let index = bytes.slice(..bytes.len().saturating_sub(FOOTER_BYTES));
                 decode_index(&index, &footer).map(Arc::new).map_err(damaged)
@@ -282,25 +377,34 @@ impl SegmentReader {
             length: span.length(),
         };
         let inner = self.inner.clone();
-        if inner.spans.get(&key).is_some() {
-            inner.metrics.block_hits.inc();
-        }
         let object = segment.object.key.clone();
-        let entry = self
-            .inner
-            .spans
-            .get_or_fetch(
-                &key,
-                move || async move { inner.fetch(&object, &span).await },
-            )
-            .await;
-        match entry {
+        self.cached(
+            key,
+            move || async move { inner.fetch(&object, &span).await },
+        )
+        .await
+    }
+
+    /// What the block cache holds under `key`, or what `fetch` brings; readers that come meanwhile share it.
+    async fn cached<F>(
+        &self,
+        key: SpanKey,
+        fetch: impl FnOnce() -> F,
+    ) -> Result<Bytes, StoreReadError>
+    where
+        F: Future<Output = Result<Bytes, StoreReadError>> + Send + 'static,
+    {
+        if let Some(entry) = self.inner.spans.get(&key) {
+            self.inner.metrics.block_hits.inc();
+            return Ok(entry.value().clone());
+        }
+        match self.inner.spans.get_or_fetch(&key, fetch).await {
             Ok(entry) => Ok(entry.value().clone()),
             Err(error) => Err(error
                 .downcast_ref::<StoreReadError>()
                 .cloned()
                 .unwrap_or_else(|| StoreReadError::Cache {
-                    key: segment.object.key.clone(),
+                    key: key.object.clone(),
                     message: error.message().to_owned(),
                 })),
         }
@@ -327,25 +431,8 @@ impl SegmentReader {
 
 impl Inner {
     async fn fetch(&self, key: &ObjectKey, span: &Span) -> Result<Bytes, StoreReadError> {
-        let (position, length) = (span.position(), span.length());
-        let permits = u32::try_from(length.div_ceil(PERMIT_BYTES))
-            .unwrap_or(u32::MAX)
-            .clamp(1, self.in_flight_permits);
-        let _permit = self
-            .in_flight
-            .acquire_many(permits)
-            .await
-            .expect("the semaphore is never closed");
-        self.metrics.block_gets.inc();
-        self.metrics.block_bytes.inc_by(length);
-        let bytes = self
-            .storage
-            .get_range(key, position..position + length)
-            .await
-            .map_err(|e| StoreReadError::Store {
-                key: key.clone(),
-                source: Arc::new(e),
-            })?;
+        let position = span.position();
+        let bytes = self.get(key, position, span.length()).await?;
         for block in &span.blocks {
             let start = usize::try_from(block.position - position).unwrap_or(usize::MAX);
             let end = start.saturating_add(block.length as usize);
@@ -357,6 +444,41 @@ impl Inner {
             })?;
         }
         Ok(bytes)
+    }
+
+    async fn fetch_whole(&self, key: &ObjectKey, size: u64) -> Result<Bytes, StoreReadError> {
+        let bytes = self.get(key, 0, size).await?;
+        decode_whole(&bytes).map_err(|e| StoreReadError::Damaged {
+            key: key.clone(),
+            source: Arc::new(e),
+        })?;
+        Ok(bytes)
+    }
+
+    /// One GET, within the limit on bytes under way.
+    async fn get(
+        &self,
+        key: &ObjectKey,
+        position: u64,
+        length: u64,
+    ) -> Result<Bytes, StoreReadError> {
+        let permits = u32::try_from(length.div_ceil(PERMIT_BYTES))
+            .unwrap_or(u32::MAX)
+            .clamp(1, self.in_flight_permits);
+        let _permit = self
+            .in_flight
+            .acquire_many(permits)
+            .await
+            .expect("the semaphore is never closed");
+        self.metrics.block_gets.inc();
+        self.metrics.block_bytes.inc_by(length);
+        self.storage
+            .get_range(key, position..position + length)
+            .await
+            .map_err(|e| StoreReadError::Store {
+                key: key.clone(),
+                source: Arc::new(e),
+            })
     }
 }
 

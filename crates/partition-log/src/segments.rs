@@ -72,6 +72,22 @@ impl SegmentMap {
             .get(self.segments.partition_point(|s| s.range.end() <= offset))
     }
 
+    /// The segments from the one that holds `offset` on, up to `bytes` bytes and `count` segments.
+    pub(crate) fn following(&self, offset: Offset, bytes: u64, count: usize) -> Vec<Segment> {
+        let first = self.segments.partition_point(|s| s.range.end() <= offset);
+        let mut taken = 0;
+        self.segments[first..]
+            .iter()
+            .take(count)
+            .take_while(|segment| {
+                let fits = taken < bytes;
+                taken += segment.length;
+                fits
+            })
+            .cloned()
+            .collect()
+    }
+
     /// The first segment at or after `from` that may hold a record as young as `timestamp`.
     pub(crate) fn first_with_timestamp(
         &self,

@@ -120,6 +120,11 @@ impl PartitionLog {
         }
     }
 
+    /// The stored segments from `offset` on that a reader of `bytes` bytes needs, at most `count`.
+    pub(crate) fn segments_from(&self, offset: Offset, bytes: u64, count: usize) -> Vec<Segment> {
+        self.state.lock().segments.following(offset, bytes, count)
+    }
+
     /// The aborted transactions in `range`, from the same state as the data: if a part of the range was deleted
     /// meanwhile, and with it what is known of its transactions, the read must begin anew.
     pub(crate) fn aborted_in(
