@@ -36,8 +36,9 @@ const EXIT_AT_ONCE: i32 = 130;
 const STOP_AFTER_DEATH: Duration = Duration::from_secs(5);
 /// Requests to the admin API that are under way at the end, and blocking calls, get so long.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
-/// Threads for blocking calls: reads of files and of folders that are stores.
-const BLOCKING_THREADS: usize = 64;
+/// Threads for blocking calls: reads of files and of folders that are stores. Each keeps some memory of the
+/// allocator's, so there are no more than a disk needs to be kept busy.
+const BLOCKING_THREADS: usize = 16;
 
 /// How the life of the process ended.
 enum End {
