@@ -214,9 +214,11 @@ impl PendingProduce {
             deadline,
         } = self;
         let mut response = ProduceResponse::default();
-        for (topic, id, outcomes) in topics {
+        // From the last batch to the first: as a rule all become durable at once, in the order of appending, and so
+        // this task is woken once instead of once for each.
+        for (topic, id, outcomes) in topics.into_iter().rev() {
             let mut partitions = Vec::with_capacity(outcomes.len());
-            for (index, outcome) in outcomes {
+            for (index, outcome) in outcomes.into_iter().rev() {
                 let answer = match outcome {
                     Outcome::Appended(appended) => acknowledged(index, appended, deadline).await,
                     Outcome::Refused(refusal) => refused(index, refusal),
@@ -229,10 +231,12 @@ impl PendingProduce {
                 let image = id.and_then(|id| catalog.image.topic_by_id(id));
                 partitions.iter_mut().for_each(|p| name_leader(p, image));
             }
+            partitions.reverse();
             response
                 .topics
                 .push(ProduceTopicResponse { topic, partitions });
         }
+        response.topics.reverse();
         let leaders = response
             .topics
             .iter()

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures::FutureExt;
 use tidegate_kafka_wire::frame::{FrameError, FrameReader, Step};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -186,16 +187,19 @@ async fn write_answers(
             Outgoing::Ready(answer) => pieces.extend(answer),
             Outgoing::Later(answer) => pieces.extend(answer.await.into_iter().flatten()),
         }
-        // Answers that are ready as well go out by the same system call.
+        // Answers that are ready as well go out by the same system call: what one sync made durable, for example.
         while pieces.len() < SLICES
             && let Ok(next) = answers.try_recv()
         {
             match next {
                 Outgoing::Ready(answer) => pieces.extend(answer),
-                Outgoing::Later(answer) => {
-                    write_pieces(&mut socket, &mut pieces).await?;
-                    pieces.extend(answer.await.into_iter().flatten());
-                }
+                Outgoing::Later(mut answer) => match (&mut answer).now_or_never() {
+                    Some(answer) => pieces.extend(answer.into_iter().flatten()),
+                    None => {
+                        write_pieces(&mut socket, &mut pieces).await?;
+                        pieces.extend(answer.await.into_iter().flatten());
+                    }
+                },
             }
         }
         write_pieces(&mut socket, &mut pieces).await?;
