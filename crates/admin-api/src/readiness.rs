@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 
+use crate::problem::{ProblemBody, ProblemKind};
 use crate::{AdminState, Problem};
 
 /// Whether clients can be served.
@@ -17,11 +18,20 @@ pub enum Readiness {
     },
 }
 
+/// Whether clients can be served.
+#[utoipa::path(
+    get, path = "/readyz", tag = "process", operation_id = "ready", security(()),
+    responses(
+        (status = 200, description = "They can.", body = String, content_type = "text/plain"),
+        (status = 503, description = "Not at present.", body = ProblemBody, content_type = "application/problem+json")
+    )
+)]
 pub(crate) async fn readyz(State(state): State<AdminState>) -> Result<&'static str, Problem> {
     match &*state.readiness.borrow() {
         Readiness::Ready => Ok("ready\n"),
-        Readiness::NotReady { cause } => {
-            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, cause.clone()))
-        }
+        Readiness::NotReady { cause } => Err(Problem::new(
+            ProblemKind::Plain(StatusCode::SERVICE_UNAVAILABLE),
+            cause.clone(),
+        )),
     }
 }

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -30,7 +30,9 @@ impl Admin {
         let address = listener.local_addr().unwrap();
         let state = AdminState {
             readiness: shown,
-            registry: Arc::new(registry),
+            registry: Arc::new(OnceLock::from(registry)),
+            cluster: watch::channel(None).1,
+            token: None,
         };
         let (stop, stopped) = oneshot::channel();
         let serving = tokio::spawn(serve(listener, state, async move {

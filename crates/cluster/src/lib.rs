@@ -14,3 +14,4 @@ pub mod member;
 pub mod orders;
 pub mod rpc;
 pub mod session;
+pub mod view;

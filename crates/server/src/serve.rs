@@ -4,14 +4,15 @@ use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
-use tidegate_admin_api::{AdminState, Readiness as Shown};
+use tidegate_admin_api::{AdminState, Readiness as Shown, Token};
 use tidegate_broker::{Node, Readiness};
+use tidegate_cluster::view::ClusterView;
 use tidegate_runtime::{OnExit, StopReason, Tasks};
 use tidegate_types::WithCauses;
 use tokio::net::TcpListener;
@@ -114,6 +115,24 @@ async fn live(config: &Config) -> Result<End, StartFailure> {
     // The port is taken first: nothing has been written if somebody else has it.
     let listener = bind_admin(config.admin.listen).await?;
     let admin_address = listener.local_addr()?;
+    let admin = Tasks::new("admin");
+    let (shown, readiness) = watch::channel(Shown::NotReady {
+        cause: "starting".to_owned(),
+    });
+    let shown = Arc::new(shown);
+    let (joined, cluster) = watch::channel(None);
+    let shown_registry = Arc::new(OnceLock::new());
+    // It answers while the write-ahead log is still being read.
+    serve_admin(
+        &admin,
+        listener,
+        AdminState {
+            readiness,
+            registry: shown_registry.clone(),
+            cluster,
+            token: Token::new(config.admin.token.expose()),
+        },
+    );
     let mut registry = Registry::with_prefix("tidegate");
     register_build(&mut registry);
     // Cancel-safe: a start that is given up leaves what a crash would leave, which the next start expects.
@@ -124,19 +143,9 @@ async fn live(config: &Config) -> Result<End, StartFailure> {
             return Ok(End::Told);
         }
     };
-    let (shown, readiness) = watch::channel(Shown::NotReady {
-        cause: "starting".to_owned(),
-    });
-    let shown = Arc::new(shown);
-    let admin = Tasks::new("admin");
-    serve_admin(
-        &admin,
-        listener,
-        AdminState {
-            readiness,
-            registry: Arc::new(registry),
-        },
-    );
+    // This is the only place that sets it.
+    let _ = shown_registry.set(registry);
+    show_cluster(&tasks, node.cluster(), joined);
     tell_start(config, &node, admin_address);
     show_readiness(&tasks, node.readiness(), shown.clone());
 
@@ -219,6 +228,11 @@ fn tell_start(config: &Config, node: &Node, admin: SocketAddr) {
         version = VERSION,
         "serving"
     );
+    if !admin.ip().is_loopback() && config.admin.token.expose().is_empty() {
+        warn!(
+            "the admin API listens beyond this machine and asks for no token: set TIDEGATE_ADMIN_TOKEN"
+        );
+    }
 }
 
 /// Shows the broker's readiness to the admin API. The broker itself logs its changes.
@@ -247,6 +261,26 @@ fn show_readiness(
             tokio::select! {
                 () = token.cancelled() => return,
                 changed = readiness.changed() => if changed.is_err() { return },
+            }
+        }
+    });
+}
+
+/// Hands the cluster to the admin API once the broker has joined it.
+fn show_cluster(
+    tasks: &Tasks,
+    mut cluster: watch::Receiver<Option<ClusterView>>,
+    shown: watch::Sender<Option<ClusterView>>,
+) {
+    let token = tasks.token().clone();
+    tasks.spawn("cluster view", OnExit::Expected, async move {
+        // Cancel-safe: a change that isn't waited for is seen by the next look.
+        tokio::select! {
+            () = token.cancelled() => {}
+            joined = cluster.wait_for(Option::is_some) => {
+                if let Ok(joined) = joined {
+                    shown.send_replace(joined.clone());
+                }
             }
         }
     });

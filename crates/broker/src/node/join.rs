@@ -16,6 +16,7 @@ use tidegate_cluster::rpc::{
     self, ClientOptions, Connections, LocalBroker, RemotePeers, ServerOptions, Services,
 };
 use tidegate_cluster::session::{Heartbeat, Hello, PROTOCOL_VERSION};
+use tidegate_cluster::view::ClusterView;
 use tidegate_metadata::api::{
     LeadershipTaken, RegisterBroker, RegisterBrokerError, Registered, TakeLeadership,
     TakeLeadershipError,
@@ -167,6 +168,14 @@ impl Startup {
                 .is_some_and(|row| row.broker_epoch >= registered.broker_epoch)
         });
         registered_image.await.map_err(|_| Fatal::Interrupted)?;
+        let peers: Arc<dyn Peers> = Arc::new(RemotePeers::new(connections, broker, local));
+        self.cluster.send_replace(Some(ClusterView {
+            me: broker,
+            admin: admin.clone(),
+            controller: controller.clone(),
+            images: images.clone(),
+            peers: peers.clone(),
+        }));
         Ok(Joined {
             cluster_id,
             broker,
@@ -174,7 +183,7 @@ impl Startup {
             controller,
             admin,
             images,
-            peers: Arc::new(RemotePeers::new(connections, broker, local)),
+            peers,
             registered,
             member,
         })

@@ -18,6 +18,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
+use super::start::Readiness;
 use crate::broker::Broker;
 use crate::catalog::Catalog;
 
@@ -41,6 +42,8 @@ pub(super) struct Reconciler {
     pub(super) opener: LogOpener,
     pub(super) broker: Arc<Broker>,
     pub(super) reconciled: watch::Sender<ImageVersion>,
+    /// Told when only a new life of this broker can go on.
+    pub(super) stage: watch::Sender<Readiness>,
 }
 
 /// Openings under way, and the leader epoch that each is for.
@@ -92,8 +95,7 @@ impl Reconciler {
         broker.catalog.store(catalog.clone());
         let led = led_by(image, broker.id);
         for log in broker.logs.all() {
-            // A partition that came back with another epoch has been elsewhere meanwhile.
-            if led.get(&log.id()) != Some(&log.leader_epoch()) {
+            if is_over(image, broker.id, &log) {
                 debug!(partition = %log.id(), topic = %log.topic(), "log closed");
                 broker.logs.remove(log.id());
                 broker.groups.closed(log.id());
@@ -125,6 +127,7 @@ impl Reconciler {
                 opener: self.opener.clone(),
                 catalog: catalog.clone(),
                 turns: turns.clone(),
+                stage: self.stage.clone(),
             };
             openings.running.push(Box::pin(opening.run(missing)));
         }
@@ -144,6 +147,21 @@ impl Reconciler {
         }
         self.broker.handover.settled();
         self.broker.groups.opened(&self.broker.catalog.load());
+    }
+}
+
+/// Whether a log's leadership has ended: its topic is gone, somebody else leads, or this broker leads anew, having
+/// been replaced meanwhile. A leader that is only hidden, because the controller doesn't hear this broker, still owns
+/// what its WAL holds: closing the log would give that up.
+fn is_over(image: &ClusterImage, me: BrokerId, log: &PartitionLog) -> bool {
+    let now = image
+        .topic_by_id(log.id().topic)
+        .and_then(|topic| topic.partition(log.id().index));
+    match now {
+        None => true,
+        Some(now) => {
+            now.leader_epoch != log.leader_epoch() || now.leader.is_some_and(|leader| leader != me)
+        }
     }
 }
 
@@ -173,6 +191,7 @@ struct Opening {
     opener: LogOpener,
     catalog: Arc<Catalog>,
     turns: Arc<Semaphore>,
+    stage: watch::Sender<Readiness>,
 }
 
 impl Opening {
@@ -227,32 +246,38 @@ impl Opening {
             state,
         };
         let _turn = self.turns.acquire().await.ok()?;
-        opened(&self.opener, request).await
+        match opened(&self.opener, request).await {
+            Ok(log) => Some(log),
+            // The copy of a handover is lost to this life; the local WAL has it, and only a start reads that.
+            Err(error @ OpenError::Missing { .. }) => {
+                let cause =
+                    format!("what a handover left in the write-ahead log is needed: {error}");
+                self.stage.send_replace(Readiness::Fenced { cause });
+                None
+            }
+            Err(_) => None,
+        }
     }
 }
 
 /// Opens a log; one that can't reach the store is tried again, one that is damaged stays closed.
-async fn opened(opener: &LogOpener, request: OpenRequest) -> Option<Arc<PartitionLog>> {
+async fn opened(opener: &LogOpener, request: OpenRequest) -> Result<Arc<PartitionLog>, OpenError> {
     let partition = request.state.partition;
     let mut pause = FIRST_RETRY;
     loop {
         match opener.open(request.clone()).await {
-            Ok(log) => return Some(log),
+            Ok(log) => return Ok(log),
             Err(error) if error.is_retriable() => {
                 warn!(%partition, error = &error as &dyn std::error::Error, "partition can't be opened yet");
             }
             Err(error) => {
-                offline(partition, &error);
-                return None;
+                error!(%partition, error = &error as &dyn std::error::Error, "partition can't be opened and stays offline");
+                return Err(error);
             }
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LAST_RETRY);
     }
-}
-
-fn offline(partition: PartitionId, error: &OpenError) {
-    error!(%partition, error = error as &dyn std::error::Error, "partition can't be opened and stays offline");
 }
 
 /// Opens what leadership was taken of at the start, with what the local WAL holds of it.
@@ -279,7 +304,8 @@ pub(super) async fn open_all(
         .map(|request| opened(opener, request))
         .buffer_unordered(CONCURRENT);
     while let Some(log) = running.next().await {
-        if let Some(log) = log {
+        // One that can't be opened was told of.
+        if let Ok(log) = log {
             logs.insert(log);
         }
     }

@@ -49,6 +49,7 @@ impl Startup {
             opener: parts.opener.clone(),
             broker: broker.clone(),
             reconciled,
+            stage: self.stage.clone(),
         };
         let token = self.tasks.token().clone();
         self.tasks.spawn(

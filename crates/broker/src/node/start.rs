@@ -9,6 +9,7 @@ use std::{fs, io};
 use prometheus_client::registry::Registry;
 use tidegate_cluster::conductor::ConductorMetrics;
 use tidegate_cluster::rpc::RpcMetrics;
+use tidegate_cluster::view::ClusterView;
 use tidegate_metadata::{ControllerMetrics, Endpoint};
 use tidegate_object_storage::{OpenError as StoreOpenError, StorePlan, StoreSeams};
 use tidegate_partition_log::{ReadMetrics, UploadMetrics};
@@ -119,6 +120,7 @@ pub struct Node {
     tasks: Tasks,
     local_wal: LocalWal,
     leaving: watch::Receiver<Option<Leaving>>,
+    cluster: watch::Receiver<Option<ClusterView>>,
 }
 
 impl Node {
@@ -190,12 +192,14 @@ impl Node {
             step: "opening the metadata",
         });
         let (leave, leaving) = watch::channel(None);
+        let (joined, cluster) = watch::channel(None);
         let startup = Startup {
             settings,
             identity,
             advertised,
             internal_endpoint,
             leave,
+            cluster: joined,
             services: Arc::default(),
             storage,
             local_wal: local_wal.clone(),
@@ -216,11 +220,17 @@ impl Node {
             tasks,
             local_wal,
             leaving,
+            cluster,
         })
     }
 
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
         self.readiness.clone()
+    }
+
+    /// The cluster, once this broker has joined it.
+    pub fn cluster(&self) -> watch::Receiver<Option<ClusterView>> {
+        self.cluster.clone()
     }
 
     pub fn summary(&self) -> &NodeSummary {

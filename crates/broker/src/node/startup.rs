@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use tidegate_cluster::member::MemberFatal;
+use tidegate_cluster::view::ClusterView;
 use tidegate_metadata::Endpoint;
 use tidegate_metadata::api::{RegisterBrokerError, TakeLeadershipError};
 use tidegate_object_storage::{ObjectStorage, RequestClass, StoreHealth};
 use tidegate_runtime::{OnExit, Random, SharedClock, Tasks};
-use tidegate_types::BrokerEpoch;
+use tidegate_types::{BrokerEpoch, WithCauses};
 use tidegate_wal::local::LocalWal;
 use tidegate_wal::object::{InvalidObjectWalOptions, RecoveryError};
 use tokio::net::TcpListener;
@@ -42,6 +43,8 @@ pub(super) struct Startup {
     pub(super) services: Arc<BrokerServices>,
     /// How to leave the cluster, once this broker has joined it.
     pub(super) leave: watch::Sender<Option<Leaving>>,
+    /// The cluster, once this broker has joined it.
+    pub(super) cluster: watch::Sender<Option<ClusterView>>,
     pub(super) storage: ObjectStorage,
     pub(super) local_wal: LocalWal,
     pub(super) recovered: RecoveredLogs,
@@ -99,7 +102,7 @@ impl Startup {
             result = Box::pin(self.become_broker(listener, internal)) => result,
         };
         if let Err(fatal) = result {
-            let cause = chain(&fatal);
+            let cause = WithCauses(&fatal).to_string();
             if fatal.is_replaced() {
                 warn!(cause, "this life of the broker is over before it began");
                 stage.send_replace(Readiness::Fenced { cause });
@@ -193,14 +196,4 @@ impl Startup {
             pause = (pause * 2).min(LAST_RETRY);
         }
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }

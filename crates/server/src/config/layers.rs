@@ -50,8 +50,10 @@ pub struct Layers {
     problems: Vec<ConfigProblem>,
 }
 
-/// Variables with our prefix that belong to the project's own tests and tools.
-const NOT_OURS: [&str; 4] = [
+/// Variables with our prefix that aren't configuration: other commands', and those of the project's own tests and tools.
+const NOT_OURS: [&str; 5] = [
+    // Where the commands of clients find the admin API.
+    "TIDEGATE_ADMIN",
     "TIDEGATE_BIN",
     "TIDEGATE_TOOLS",
     "TIDEGATE_TEST_",

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::keys::{Key, KeyTable};
 use super::layers::Source;
+use super::value::{Secret, Setting};
 use super::{CONFIG_VARIABLE, Config, TOPIC_DEFAULTS};
 
 /// How the reference is written.
@@ -171,11 +172,14 @@ pub fn effective_toml(table: &KeyTable, config: &Config) -> String {
                 Source::Default => String::new(),
                 source => format!("  # {source}"),
             };
-            page += &format!(
-                "{} = {}{from}\n",
-                name_in_section(key),
-                value_in_toml(key, &effective.text)
-            );
+            let name = name_in_section(key);
+            if key.kind == Secret::KIND && !effective.text.is_empty() {
+                // The page can be used as a file, so nothing may stand for the secret.
+                page += &format!("# {name} is set and isn't shown{from}\n");
+                continue;
+            }
+            let value = value_in_toml(key, &effective.text);
+            page += &format!("{name} = {value}{from}\n");
         }
     }
     page

@@ -11,7 +11,7 @@ use tidegate_types::{BrokerId, DurabilityMode};
 
 use super::keys::Key;
 use super::read::Reader;
-use super::value::{ByteSize, HostPort, LogFilter, LogFormat, Setting};
+use super::value::{ByteSize, HostPort, LogFilter, LogFormat, Secret, Setting};
 
 macro_rules! optional {
     () => {
@@ -127,8 +127,11 @@ section! {
 section! {
     /// The HTTP listener for operators.
     Admin("admin.") {
-        /// The address for health, readiness and metrics.
+        /// The address of the admin API: the cluster's administration, health, readiness and metrics.
         listen: SocketAddr = "127.0.0.1:9640", flag "--admin-listen";
+        /// The bearer token that everything under `/v1` asks for; empty: nobody is asked for one. Set it in the file
+        /// or the environment, not where others can read it.
+        token: Secret = "";
     }
 }
 

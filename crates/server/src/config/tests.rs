@@ -386,3 +386,28 @@ fn the_reference_file_holds_every_key_and_can_be_loaded_uncommented() {
         );
     }
 }
+
+#[test]
+fn a_secret_is_used_and_shown_nowhere() {
+    let table = key_table(&topics());
+    let inputs = with_variables(&[("TIDEGATE_ADMIN_TOKEN", "hush-4711")]);
+    let config = load(&topics(), inputs).unwrap();
+    assert_eq!(config.admin.token.expose(), "hush-4711");
+    let printed = effective_toml(&table, &config);
+    assert!(
+        printed.contains("# token is set and isn't shown  # environment variable TIDEGATE_ADMIN_TOKEN\n"),
+        "{printed}"
+    );
+    for shown in [printed, format!("{config:?}")] {
+        assert!(!shown.contains("4711"), "{shown}");
+    }
+}
+
+#[test]
+fn the_variable_that_the_clients_commands_read_is_none_of_the_brokers() {
+    load(
+        &topics(),
+        with_variables(&[("TIDEGATE_ADMIN", "http://127.0.0.1:9640")]),
+    )
+    .unwrap();
+}

@@ -30,6 +30,40 @@ pub trait Setting: Sized + fmt::Debug {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub u64);
 
+/// A text that nobody is shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// The text itself; it must not get into logs or answers.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.show())
+    }
+}
+
+impl Setting for Secret {
+    const KIND: &'static str = "secret";
+
+    /// Never refuses: a refusal would show the text.
+    fn parse(text: &str) -> Result<Self, Refusal> {
+        Ok(Self(text.trim().to_owned()))
+    }
+
+    fn show(&self) -> String {
+        if self.0.is_empty() {
+            String::new()
+        } else {
+            "(set)".to_owned()
+        }
+    }
+}
+
 const UNITS: [(&str, u64); 4] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
