@@ -51,6 +51,12 @@ fn is_end_to_end(program: &TestProgram) -> bool {
         .iter()
         .any(|target| is(program, "tests/clients", target))
         || is(program, "tests/cluster", "crash")
+        || is_model(program)
+}
+
+/// The handover and failover protocols as a model.
+fn is_model(program: &TestProgram) -> bool {
+    program.package == "tests/model"
 }
 
 const fn minutes(count: u64) -> Duration {
@@ -91,6 +97,16 @@ pub(crate) fn all() -> Vec<Suite> {
             &[],
             10,
         ),
+        Suite {
+            needs_tools: false,
+            ..programs(
+                "model",
+                "handover and failover as a model, all interleavings of small cases",
+                is_model,
+                &["--nocapture"],
+                10,
+            )
+        },
         step("doc-tests", "examples in the documentation", Work::DocTests),
         step("lint", "cargo clippy, warnings are errors", Work::Lint),
         Suite {
