@@ -77,7 +77,7 @@ fn single(args: &MoveArgs, stage: &mut Stage, report: &mut Report) -> Result<Run
         std::thread::sleep(args.pause);
     }
     // The last silence, if it still lasts, shall be measured whole.
-    watch.await_all_lively(Duration::from_secs(1), stage.cluster.timeout());
+    watch.await_answers(watch.now(), stage.cluster.timeout());
     summarize(args, &running, &done, report);
     Ok(running)
 }

@@ -216,12 +216,12 @@ impl Stage {
             .transpose()?;
         let background = self.start_background()?;
         std::thread::sleep(self.writer.warmup);
-        if !writers
+        let silent = writers
             .watch
-            .await_all_lively(Duration::from_secs(2), self.cluster.timeout())
-        {
+            .await_answers(writers.watch.now(), self.cluster.timeout());
+        if silent > 0 {
             bail!(
-                "not every partition is being acknowledged: {}",
+                "{silent} partitions aren't acknowledged: {}",
                 writers.complaints.last().unwrap_or_default()
             );
         }

@@ -79,18 +79,18 @@ impl Watch {
             .collect()
     }
 
-    /// Waits until every partition has had an answer within the last `recent`; false if one never does.
-    pub fn await_all_lively(&self, recent: Duration, patience: Duration) -> bool {
-        let recent = u64::try_from(recent.as_nanos()).unwrap_or(Nanos::MAX);
+    /// Waits until every partition has had an answer after `since`; answers how many haven't.
+    pub fn await_answers(&self, since: Nanos, patience: Duration) -> usize {
         let deadline = Instant::now() + patience;
         loop {
-            let now = self.now();
-            let lively = (0..self.partitions()).all(|partition| {
-                let last = self.track(partition).answers.last();
-                last.is_some_and(|last| now.saturating_sub(last) < recent)
-            });
-            if lively || Instant::now() >= deadline {
-                return lively;
+            let silent = (0..self.partitions())
+                .filter(|partition| {
+                    let last = self.track(*partition).answers.last();
+                    last.is_none_or(|last| last <= since)
+                })
+                .count();
+            if silent == 0 || Instant::now() >= deadline {
+                return silent;
             }
             std::thread::sleep(Duration::from_millis(20));
         }
