@@ -21,6 +21,7 @@ mod metrics;
 mod network;
 mod node;
 mod producer_ids;
+mod queries;
 
 pub use broker::{Broker, BrokerOptions};
 pub use network::{ListenError, NetworkLimits};

@@ -12,6 +12,7 @@ pub mod admin;
 pub mod conductor;
 pub mod member;
 pub mod orders;
+pub mod queries;
 pub mod rpc;
 pub mod session;
 pub mod view;

@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use tidegate_metadata::{Endpoint, ObjectCommit, PartitionState, WalIdentity};
 use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId};
 
+use crate::queries::BrokerQueries;
+
 /// Several orders of one kind to one broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Orders<T> {
@@ -261,4 +263,6 @@ pub trait Peers: Send + Sync {
     fn orders(&self, broker: BrokerId, endpoint: &Endpoint) -> std::sync::Arc<dyn BrokerOrders>;
     /// Reads tails from a broker.
     fn tails(&self, broker: BrokerId, endpoint: &Endpoint) -> std::sync::Arc<dyn TailSource>;
+    /// Asks a broker about itself.
+    fn queries(&self, broker: BrokerId, endpoint: &Endpoint) -> std::sync::Arc<dyn BrokerQueries>;
 }

@@ -23,6 +23,21 @@ pub struct ClusterView {
     pub images: watch::Receiver<Arc<ClusterImage>>,
     /// The other brokers, and this one.
     pub peers: Arc<dyn Peers>,
+    /// What topics may be.
+    pub topics: TopicRules,
+}
+
+/// What a topic may be, by this broker's configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct TopicRules {
+    /// Partitions of a topic that doesn't say.
+    pub default_partitions: u32,
+    /// Replication factor of a topic that doesn't say.
+    pub default_replication_factor: u16,
+    /// Checks the value of a topic config; the error says what is wrong.
+    pub check_config: fn(&str, &str) -> Result<(), String>,
+    /// Whether the broker keeps its own records in the topic of this name.
+    pub is_internal: fn(&str) -> bool,
 }
 
 impl ClusterView {

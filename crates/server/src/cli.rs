@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
 
+use crate::client::Call;
 use crate::config::{CONFIG_VARIABLE, Format, Inputs, Key, KeyTable};
 use crate::version::VERSION;
 
@@ -17,6 +18,8 @@ pub enum Invocation {
     Check(Inputs),
     /// `tidegate config reference`.
     Reference(Format),
+    /// A command to a running cluster.
+    Client(Call),
 }
 
 /// Reads the command line; the inputs hold its file and flags, not the environment.
@@ -35,7 +38,8 @@ pub fn parse(
             Some(("reference", matches)) => Ok(Invocation::Reference(format(matches))),
             _ => Err(unreachable_subcommand(table)),
         },
-        _ => Err(unreachable_subcommand(table)),
+        Some(_) => Ok(Invocation::Client(Call::from_matches(&matches)?)),
+        None => Err(unreachable_subcommand(table)),
     }
 }
 
@@ -71,12 +75,13 @@ fn command(table: &KeyTable) -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommands([check, reference]);
-    Command::new("tidegate")
+    let tidegate = Command::new("tidegate")
         .about("A Kafka-compatible broker whose only durable home is object storage")
         .version(VERSION)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([serve, config])
+        .subcommands([serve, config]);
+    Call::augment(tidegate)
 }
 
 fn config_arguments(table: &KeyTable) -> Vec<Arg> {

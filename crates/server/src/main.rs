@@ -3,10 +3,12 @@
 //! It promises a clear message and an exit code for whatever is wrong: 2 for the command line and the
 //! configuration, 1 for what keeps the broker from starting, 70 when a part that mustn't end has ended, 75 when the
 //! cluster has ended this broker's life and the process couldn't begin another by itself, 130 when it
-//! was told twice to stop, 0 after an ordered stop. It deliberately doesn't know Kafka, objects and logs: the crates
+//! was told twice to stop, 0 after an ordered stop. Commands to a running cluster end with 0, 1 if it refused, 69 if
+//! nobody answered. It deliberately doesn't know Kafka, objects and logs: the crates
 //! below do.
 
 mod cli;
+mod client;
 mod config;
 mod logging;
 mod serve;
@@ -42,6 +44,15 @@ fn main() -> ExitCode {
         Invocation::Serve(inputs) => with_config(&topics, inputs, |config| serve::run(&config)),
         Invocation::Check(inputs) => with_config(&topics, inputs, |config| check(&table, &config)),
         Invocation::Reference(format) => print(&config::reference(&table, format)),
+        Invocation::Client(call) => {
+            let (text, code) = client::run(call);
+            let printed = print(&text);
+            if printed == ExitCode::SUCCESS {
+                code
+            } else {
+                printed
+            }
+        }
     }
 }
 

@@ -4,14 +4,21 @@
 
 mod brokers;
 mod cluster;
+mod groups;
+mod leaders;
+mod partitions;
 mod reassignments;
+mod topics;
 
 pub use brokers::{Broker, Brokers, Drain};
 pub use cluster::{Balance, Cluster, OfflinePartition};
+pub use groups::{AssignedPartition, CommittedOffset, Group, GroupDetails, Groups, Member};
+pub use partitions::{EpochStart, Partition};
 pub use reassignments::{
     MAX_TIMEOUT_MS, MoveAnswer, MoveStatus, ReassignAnswer, ReassignRequest, Reassignment,
     Reassignments, WantedMove,
 };
+pub use topics::{CreateTopic, PartitionSummary, Topic, TopicDescription, Topics};
 
 use std::sync::Arc;
 
@@ -26,6 +33,9 @@ pub(crate) fn routes() -> OpenApiRouter<AdminState> {
         .merge(cluster::routes())
         .merge(brokers::routes())
         .merge(reassignments::routes())
+        .merge(topics::routes())
+        .merge(partitions::routes())
+        .merge(groups::routes())
 }
 
 fn topic_named<'a>(image: &'a ClusterImage, topic: &str) -> Result<&'a Arc<TopicImage>, Problem> {

@@ -12,7 +12,7 @@ use tidegate_partition_log::{
     ActivateError, IncomingLog, PartitionLog, PrepareRequest, SealedState, TailItem,
 };
 use tidegate_runtime::OnExit;
-use tidegate_types::{BrokerId, DurabilityMode, LeaderEpoch, Offset, PartitionId};
+use tidegate_types::{BrokerId, LeaderEpoch, Offset, PartitionId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -34,7 +34,6 @@ enum Progress {
 pub(super) struct Incoming {
     attempt: u64,
     leader_epoch: LeaderEpoch,
-    durability: DurabilityMode,
     progress: watch::Sender<Progress>,
     log: watch::Sender<Option<Arc<IncomingLog>>>,
     /// Ends the following.
@@ -143,7 +142,6 @@ impl Handover {
         let incoming = Arc::new(Incoming {
             attempt: order.attempt,
             leader_epoch: order.state.leader_epoch,
-            durability,
             progress: watch::Sender::new(Progress::Copying),
             log: watch::Sender::new(None),
             cancel: self.tasks.token().child_token(),
@@ -233,10 +231,12 @@ impl Handover {
                 partition: hold.partition,
                 end,
                 broker_epoch: self.broker_epoch,
-                held_in: match incoming.durability {
-                    DurabilityMode::Local => Some(self.wal),
-                    DurabilityMode::Object => None,
-                },
+                held_in: incoming
+                    .log
+                    .borrow()
+                    .as_ref()
+                    .is_some_and(|log| log.is_in_local_wal())
+                    .then_some(self.wal),
             }),
             _ => Err(OrderRefused::NotPrepared),
         }
@@ -244,9 +244,16 @@ impl Handover {
 
     pub(super) fn discard(&self, discards: Vec<Discard>) {
         for discard in discards {
-            if let Some(incoming) = self.incoming.get(discard.partition)
-                && incoming.attempt <= discard.attempt
-            {
+            let Some(incoming) = self.incoming.get(discard.partition) else {
+                continue;
+            };
+            // Once the picture says that the copied leadership is over, the picture decides what becomes of the copy.
+            let catalog = self.catalog.load();
+            let now = catalog.image.topic_by_id(discard.partition.topic);
+            let over = now
+                .and_then(|topic| topic.partition(discard.partition.index))
+                .is_some_and(|now| now.leader_epoch > incoming.leader_epoch);
+            if incoming.attempt <= discard.attempt && !over {
                 self.give_up(discard.partition, &incoming);
             }
         }

@@ -16,7 +16,7 @@ use tidegate_cluster::rpc::{
     self, ClientOptions, Connections, LocalBroker, RemotePeers, ServerOptions, Services,
 };
 use tidegate_cluster::session::{Heartbeat, Hello, PROTOCOL_VERSION};
-use tidegate_cluster::view::ClusterView;
+use tidegate_cluster::view::{ClusterView, TopicRules};
 use tidegate_metadata::api::{
     LeadershipTaken, RegisterBroker, RegisterBrokerError, Registered, TakeLeadership,
     TakeLeadershipError,
@@ -40,6 +40,8 @@ use uuid::Uuid;
 use super::leaving::Leaving;
 use super::start::Readiness;
 use super::startup::{Fatal, Startup};
+use crate::catalog::is_internal;
+use crate::config::topic_config;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -131,6 +133,7 @@ impl Startup {
         let local = Arc::new(LocalBroker {
             orders: self.services.clone(),
             tails: self.services.clone(),
+            queries: self.queries.clone(),
         });
         let member = self.start_member(incarnation, connections.clone(), local.clone());
         self.serve_brokers(internal, &member, local.clone());
@@ -175,6 +178,7 @@ impl Startup {
             controller: controller.clone(),
             images: images.clone(),
             peers: peers.clone(),
+            topics: self.topic_rules(),
         }));
         Ok(Joined {
             cluster_id,
@@ -187,6 +191,19 @@ impl Startup {
             registered,
             member,
         })
+    }
+
+    fn topic_rules(&self) -> TopicRules {
+        let options = &self.settings.broker;
+        TopicRules {
+            default_partitions: options.default_partitions,
+            default_replication_factor: options.default_replication_factor,
+            check_config: |name, value| {
+                let checked = topic_config(name).and_then(|config| config.check(value));
+                checked.map_err(|invalid| invalid.to_string())
+            },
+            is_internal,
+        }
     }
 
     fn start_member(

@@ -45,6 +45,7 @@ impl Startup {
         let (reconciled, reconciled_watch) = watch::channel(joined.images.borrow().version());
         let broker = self.broker(&joined, &parts, reconciled_watch);
         self.services.open(broker.handover.clone());
+        self.queries.open(broker.clone());
         let reconciler = Reconciler {
             opener: parts.opener.clone(),
             broker: broker.clone(),

@@ -201,6 +201,7 @@ impl Node {
             leave,
             cluster: joined,
             services: Arc::default(),
+            queries: Arc::default(),
             storage,
             local_wal: local_wal.clone(),
             recovered: logs,

@@ -28,6 +28,7 @@ use super::settings::NodeSettings;
 use super::start::{NodeMetrics, Readiness};
 use crate::handover::BrokerServices;
 use crate::network::Listener;
+use crate::queries::Queries;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -41,6 +42,8 @@ pub(super) struct Startup {
     pub(super) internal_endpoint: Endpoint,
     /// What other brokers may ask of this one; filled when the logs are open.
     pub(super) services: Arc<BrokerServices>,
+    /// What anybody may ask this broker about itself; filled when it serves.
+    pub(super) queries: Arc<Queries>,
     /// How to leave the cluster, once this broker has joined it.
     pub(super) leave: watch::Sender<Option<Leaving>>,
     /// The cluster, once this broker has joined it.

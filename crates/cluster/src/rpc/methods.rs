@@ -9,6 +9,8 @@ pub(super) const CONTROLLER: &str = "tidegate.cluster.Controller";
 pub(super) const ADMIN: &str = "tidegate.cluster.Admin";
 /// Service of [`crate::orders::BrokerOrders`].
 pub(super) const ORDERS: &str = "tidegate.cluster.Orders";
+/// Service of [`crate::queries::BrokerQueries`].
+pub(super) const QUERIES: &str = "tidegate.cluster.Queries";
 /// Service with one method, [`FOLLOW`].
 pub(super) const TAILS: &str = "tidegate.cluster.Tails";
 /// Service with one method, [`OPEN`].
@@ -87,4 +89,15 @@ macro_rules! order_methods {
     };
 }
 
-pub(super) use {admin_methods, controller_methods, order_methods};
+/// Like `order_methods`, for what brokers answer about themselves.
+macro_rules! query_methods {
+    ($apply:ident) => {
+        $apply! {
+            log_statuses: Vec<PartitionId> => Vec<Option<LogStatus>>;
+            list_groups: Vec<String> => GroupList;
+            describe_group: String => GroupAnswer;
+        }
+    };
+}
+
+pub(super) use {admin_methods, controller_methods, order_methods, query_methods};

@@ -395,7 +395,9 @@ fn a_secret_is_used_and_shown_nowhere() {
     assert_eq!(config.admin.token.expose(), "hush-4711");
     let printed = effective_toml(&table, &config);
     assert!(
-        printed.contains("# token is set and isn't shown  # environment variable TIDEGATE_ADMIN_TOKEN\n"),
+        printed.contains(
+            "# token is set and isn't shown  # environment variable TIDEGATE_ADMIN_TOKEN\n"
+        ),
         "{printed}"
     );
     for shown in [printed, format!("{config:?}")] {

@@ -24,6 +24,7 @@ use crate::orders::{
     BrokerOrders, Discard, FollowError, FollowRequest, HeldLog, Hold, OrderError, OrderRefused,
     Orders, Peers, Prepare, Seal, SealAnswer, SealedLog, Tail, TailSource, Unseal,
 };
+use crate::queries::BrokerQueries;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Step {
@@ -393,6 +394,10 @@ impl Peers for FakePeers {
 
     fn tails(&self, _broker: BrokerId, _endpoint: &Endpoint) -> Arc<dyn TailSource> {
         Arc::new(NoTails)
+    }
+
+    fn queries(&self, _broker: BrokerId, _endpoint: &Endpoint) -> Arc<dyn BrokerQueries> {
+        unreachable!("the conductor asks brokers nothing")
     }
 }
 

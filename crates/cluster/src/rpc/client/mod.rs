@@ -6,6 +6,7 @@ mod controller;
 mod failure;
 mod orders;
 mod peers;
+mod queries;
 mod session;
 mod tails;
 

@@ -7,8 +7,10 @@ use tidegate_types::BrokerId;
 
 use super::Connections;
 use super::orders::RemoteOrders;
+use super::queries::RemoteQueries;
 use super::tails::RemoteTails;
 use crate::orders::{BrokerOrders, Peers, TailSource};
+use crate::queries::BrokerQueries;
 use crate::rpc::LocalBroker;
 
 /// Reaches any broker of the cluster.
@@ -46,6 +48,16 @@ impl Peers for RemotePeers {
             return Arc::clone(&self.local.tails);
         }
         Arc::new(RemoteTails {
+            connections: self.connections.clone(),
+            endpoint: endpoint.clone(),
+        })
+    }
+
+    fn queries(&self, broker: BrokerId, endpoint: &Endpoint) -> Arc<dyn BrokerQueries> {
+        if broker == self.me {
+            return Arc::clone(&self.local.queries);
+        }
+        Arc::new(RemoteQueries {
             connections: self.connections.clone(),
             endpoint: endpoint.clone(),
         })

@@ -24,10 +24,11 @@ use crate::admin::*;
 use crate::orders::{
     Discard, HeldLog, Hold, OrderRefused, Orders, Prepare, Seal, SealAnswer, Unseal,
 };
+use crate::queries::{GroupAnswer, GroupList, LogStatus};
 use crate::rpc::codec::{Incoming, MessagePack, Outgoing};
 use crate::rpc::methods::{
-    ADMIN, CONTROLLER, FOLLOW, OPEN, ORDERS, SESSIONS, TAILS, admin_methods, controller_methods,
-    order_methods,
+    ADMIN, CONTROLLER, FOLLOW, OPEN, ORDERS, QUERIES, SESSIONS, TAILS, admin_methods,
+    controller_methods, order_methods, query_methods,
 };
 use crate::rpc::metrics::Counted;
 use crate::rpc::wire::{Refusal, calls, put_image};
@@ -42,6 +43,7 @@ pub(super) enum Kind {
     Call,
     LargeCall,
     Order,
+    Query,
     Session,
     Tail,
 }
@@ -50,6 +52,7 @@ struct Limits {
     calls: Arc<Semaphore>,
     large_calls: Arc<Semaphore>,
     orders: Arc<Semaphore>,
+    queries: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
     tails: Arc<Semaphore>,
 }
@@ -86,6 +89,7 @@ impl Inner {
                 calls: limit(options.calls),
                 large_calls: limit(options.large_calls),
                 orders: limit(options.calls),
+                queries: limit(options.calls),
                 sessions: limit(options.streams),
                 tails: limit(options.streams),
             },
@@ -98,6 +102,7 @@ impl Inner {
             Kind::Call => (&self.limits.calls, &self.metrics.calls),
             Kind::LargeCall => (&self.limits.large_calls, &self.metrics.calls),
             Kind::Order => (&self.limits.orders, &self.metrics.calls),
+            Kind::Query => (&self.limits.queries, &self.metrics.calls),
             Kind::Session => (&self.limits.sessions, &self.metrics.streams),
             Kind::Tail => (&self.limits.tails, &self.metrics.streams),
         };
@@ -268,6 +273,38 @@ async fn orders(
     Ok(answer(outgoing))
 }
 
+async fn queries(
+    call: Call,
+    mut messages: Streaming<Incoming>,
+) -> Result<Response<Answers>, Status> {
+    let Call {
+        inner,
+        path,
+        admitted,
+    } = call;
+    let broker = inner.broker().map_err(Refusal::into_status)?;
+    let message = single(&path, &mut messages).await?;
+    let queries = Arc::clone(&broker.queries);
+    macro_rules! route {
+        ($($name:ident: $request:ty => $answer:ty;)*) => {
+            match method_of(&path) {
+                $(stringify!($name) => {
+                    let request: $request = read(&path, &message)?;
+                    let work = async move {
+                        let answer: Result<$answer, crate::orders::OrderError> =
+                            queries.$name(request).await;
+                        Outgoing::new(answer)
+                    };
+                    inner.carry_out(admitted, work).await?
+                })*
+                _ => return Err(Refusal::unknown_method(&path).into_status()),
+            }
+        };
+    }
+    let outgoing = query_methods!(route);
+    Ok(answer(outgoing))
+}
+
 fn with_image(outgoing: Outgoing, active: &ActiveController) -> Response<Answers> {
     let mut response = answer(outgoing);
     // Read after the answer was given: a change is in the picture before its answer.
@@ -294,6 +331,9 @@ fn route(path: &str) -> Option<(Kind, Route)> {
         })),
         (ADMIN, _) => Some((Kind::Call, |call, messages| admin(call, messages).boxed())),
         (ORDERS, _) => Some((Kind::Order, |call, messages| orders(call, messages).boxed())),
+        (QUERIES, _) => Some((Kind::Query, |call, messages| {
+            queries(call, messages).boxed()
+        })),
         (TAILS, FOLLOW) => Some((Kind::Tail, |call, messages| {
             streams::follow(call.inner, call.path, call.admitted, messages).boxed()
         })),
@@ -307,7 +347,7 @@ fn route(path: &str) -> Option<(Kind, Route)> {
 fn request_bytes(kind: Kind, options: &ServerOptions) -> usize {
     match kind {
         Kind::LargeCall => MAX_MESSAGE_BYTES,
-        Kind::Call | Kind::Order | Kind::Session | Kind::Tail => options.call_bytes,
+        Kind::Call | Kind::Order | Kind::Query | Kind::Session | Kind::Tail => options.call_bytes,
     }
 }
 

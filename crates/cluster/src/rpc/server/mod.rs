@@ -19,6 +19,7 @@ use self::dispatch::{Inner, Rpc};
 use super::RpcMetrics;
 use crate::admin::ClusterAdmin;
 use crate::orders::{BrokerOrders, TailSource};
+use crate::queries::BrokerQueries;
 use crate::session::SessionHost;
 
 /// How long streams and calls have to end at a shutdown before their connections are cut.
@@ -42,6 +43,8 @@ pub struct LocalBroker {
     pub orders: Arc<dyn BrokerOrders>,
     /// Gives tails to followers.
     pub tails: Arc<dyn TailSource>,
+    /// Answers about this broker.
+    pub queries: Arc<dyn BrokerQueries>,
 }
 
 /// What is served; each part may come and go.
@@ -62,7 +65,7 @@ pub struct ServerOptions {
     pub connections: usize,
     /// Streams of one connection at a time, followed tails among them.
     pub streams_per_connection: u32,
-    /// Calls carried out at a time, of each kind: of the controller, orders.
+    /// Calls carried out at a time, of each kind: of the controller, orders, questions about this broker.
     pub calls: usize,
     /// Calls carried out at a time whose messages may be up to [`super::MAX_MESSAGE_BYTES`]: commits.
     pub large_calls: usize,

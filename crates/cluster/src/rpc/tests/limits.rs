@@ -131,6 +131,7 @@ async fn a_call_too_many_is_refused_after_a_wait() {
         .send_replace(Some(Arc::new(crate::rpc::LocalBroker {
             orders: Arc::new(Held(gate.clone())),
             tails: Arc::new(no_tails()),
+            queries: rig.queries.clone(),
         })));
     let remote = rig.remote_orders();
     let held = remote.unseal(orders(Unseal {

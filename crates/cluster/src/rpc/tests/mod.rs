@@ -3,6 +3,7 @@
 mod failures;
 mod garbage;
 mod limits;
+mod queries;
 mod rig;
 mod round_trips;
 mod samples;

@@ -19,7 +19,8 @@ use tokio::sync::{mpsc, watch};
 use super::samples::broker;
 use crate::admin::*;
 use crate::orders::*;
-use crate::rpc::methods::{admin_methods, controller_methods, order_methods};
+use crate::queries::*;
+use crate::rpc::methods::{admin_methods, controller_methods, order_methods, query_methods};
 use crate::rpc::wire::calls;
 use crate::rpc::*;
 use crate::session::*;
@@ -133,6 +134,30 @@ macro_rules! fake_orders {
 }
 order_methods!(fake_orders);
 
+macro_rules! fake_queries {
+    ($($name:ident: $request:ty => $answer:ty;)*) => {
+        #[derive(Default)]
+        pub(super) struct FakeQueries {
+            $(pub(super) $name: Script<$request, Result<$answer, OrderError>>,)*
+        }
+
+        impl FakeQueries {
+            pub(super) fn uncalled(&self) -> Vec<&'static str> {
+                let counts = [$((stringify!($name), self.$name.count()),)*];
+                counts.into_iter().filter(|c| c.1 == 0).map(|c| c.0).collect()
+            }
+        }
+
+        #[async_trait]
+        impl BrokerQueries for FakeQueries {
+            $(async fn $name(&self, request: $request) -> Result<$answer, OrderError> {
+                self.$name.play(request)
+            })*
+        }
+    };
+}
+query_methods!(fake_queries);
+
 /// Makes tails by a function of the test.
 pub(super) struct FakeTails(
     pub(super) Box<dyn Fn(FollowRequest) -> Result<Tail, FollowError> + Send + Sync>,
@@ -183,6 +208,7 @@ pub(super) struct Rig {
     pub(super) admin: Arc<FakeAdmin>,
     pub(super) host: Arc<FakeHost>,
     pub(super) orders: Arc<FakeOrders>,
+    pub(super) queries: Arc<FakeQueries>,
     pub(super) images: watch::Sender<Arc<ClusterImage>>,
     pub(super) active: watch::Sender<Option<Arc<ActiveController>>>,
     pub(super) known: watch::Sender<Option<(BrokerId, Endpoint)>>,
@@ -229,6 +255,7 @@ impl Rig {
         let admin = Arc::new(FakeAdmin::default());
         let host = Arc::new(FakeHost::default());
         let orders = Arc::new(FakeOrders::default());
+        let queries = Arc::new(FakeQueries::default());
         let images = watch::Sender::new(Arc::new(ClusterImage::empty("test")));
         let active = watch::Sender::new(Some(Arc::new(ActiveController {
             api: controller.clone(),
@@ -239,6 +266,7 @@ impl Rig {
         let local = watch::Sender::new(Some(Arc::new(LocalBroker {
             orders: orders.clone(),
             tails: Arc::new(tails),
+            queries: queries.clone(),
         })));
         let known = watch::Sender::new(None);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -256,6 +284,7 @@ impl Rig {
             admin,
             host,
             orders,
+            queries,
             images,
             active,
             known,
@@ -284,12 +313,17 @@ impl Rig {
         let local = Arc::new(LocalBroker {
             orders: Arc::new(FakeOrders::default()),
             tails: Arc::new(no_tails()),
+            queries: Arc::new(FakeQueries::default()),
         });
         RemotePeers::new(self.connections.clone(), broker(9), local)
     }
 
     pub(super) fn remote_orders(&self) -> Arc<dyn BrokerOrders> {
         self.peers().orders(broker(1), &self.endpoint)
+    }
+
+    pub(super) fn remote_queries(&self) -> Arc<dyn BrokerQueries> {
+        self.peers().queries(broker(1), &self.endpoint)
     }
 
     pub(super) fn remote_tails(&self) -> Arc<dyn TailSource> {
