@@ -51,6 +51,7 @@ fn is_end_to_end(program: &TestProgram) -> bool {
         .iter()
         .any(|target| is(program, "tests/clients", target))
         || is(program, "tests/cluster", "crash")
+        || is(program, "tests/cluster", "chaos")
         || is_model(program)
 }
 
@@ -145,6 +146,13 @@ pub(crate) fn all() -> Vec<Suite> {
             one_at_a_time,
             15,
         ),
+        programs(
+            "chaos",
+            "a cluster under a hundred random acts",
+            |p| is(p, "tests/cluster", "chaos"),
+            one_at_a_time,
+            15,
+        ),
     ]
 }
 
@@ -164,6 +172,7 @@ mod tests {
             program("tests/clients", "cases", true),
             program("tests/clients", "a_new_target", true),
             program("tests/cluster", "crash", true),
+            program("tests/cluster", "chaos", true),
             program("tests/cluster", "tidegate_tests_cluster", false),
             program("crates/wal", "tidegate_wal", false),
         ] {

@@ -137,10 +137,18 @@ async fn live(config: &Config) -> Result<End, StartFailure> {
     register_build(&mut registry);
     // Cancel-safe: a start that is given up leaves what a crash would leave, which the next start expects.
     let node = tokio::select! {
-        started = Box::pin(Node::start(node_settings(config), &mut registry, tasks.child("broker"))) => started?,
+        started = Box::pin(Node::start(node_settings(config), &mut registry, tasks.child("broker"))) => started,
         signal = signals.next() => {
             info!(signal, "stopped while starting");
+            end_admin(&admin).await;
             return Ok(End::Told);
+        }
+    };
+    let node = match node {
+        Ok(node) => node,
+        Err(failure) => {
+            end_admin(&admin).await;
+            return Err(failure.into());
         }
     };
     // This is the only place that sets it.
@@ -173,14 +181,19 @@ async fn live(config: &Config) -> Result<End, StartFailure> {
             std::process::exit(EXIT_AT_ONCE);
         }
     }
+    end_admin(&admin).await;
+    info!("stopped");
+    Ok(end)
+}
+
+/// Ends the admin API after the requests under way.
+async fn end_admin(admin: &Tasks) {
     if let Err(running) = admin.shutdown(LAST_PATIENCE).await {
         info!(
             requests = running.count,
             "requests to the admin API were cut off"
         );
     }
-    info!("stopped");
-    Ok(end)
 }
 
 async fn bind_admin(address: SocketAddr) -> Result<TcpListener, StartFailure> {
@@ -223,7 +236,7 @@ fn tell_start(config: &Config, node: &Node, admin: SocketAddr) {
         admin = %format_args!("http://{admin}"),
         store = %config.store_url(),
         durability = %config.top.durability,
-        broker = summary.broker.map_or_else(|| "new".to_owned(), |id| id.to_string()),
+        broker = %summary.broker.map_or_else(|| "new".to_owned(), |id| id.to_string()),
         data_dir = %summary.data_dir.display(),
         version = VERSION,
         "serving"

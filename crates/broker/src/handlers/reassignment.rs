@@ -37,6 +37,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// One partition's code, with a sentence if there is an error.
 type Outcome = (ErrorCode, Option<String>);
 
+/// A topic's partitions by index; `None`: the controller's answer says.
+type Known = Vec<(i32, Option<Outcome>)>;
+
 const UNKNOWN_PARTITION: &str = "there is no such topic or partition";
 
 fn partition_of(image: &ClusterImage, topic: &str, index: i32) -> Option<PartitionId> {
@@ -62,7 +65,7 @@ pub(crate) async fn alter(
     let lengths_free = version < 1 || request.allow_replication_factor_change;
     let mut changes = Vec::new();
     // What can't be asked of the controller at all is answered here; the rest in the order of `changes`.
-    let mut answers: Vec<(WireTopicName, Vec<(i32, Option<Outcome>)>)> = Vec::new();
+    let mut answers: Vec<(WireTopicName, Known)> = Vec::new();
     for topic in request.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in topic.partitions {
