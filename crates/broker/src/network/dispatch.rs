@@ -60,6 +60,11 @@ const SERVED: &[ApiKey] = &[
     ApiKey::ListPartitionReassignments,
 ];
 
+/// What ApiVersions lists, and what is accepted.
+fn advertised() -> Result<Advertised, AdvertiseError> {
+    Advertised::new(SERVED.iter().copied())
+}
+
 /// What becomes of a request.
 pub(super) enum Handled {
     Answer(Vec<Bytes>),
@@ -80,7 +85,7 @@ impl Dispatcher {
     pub(crate) fn new(broker: Arc<Broker>, limits: DecodeLimits) -> Result<Self, AdvertiseError> {
         Ok(Self {
             broker,
-            advertised: Advertised::new(SERVED.iter().copied())?,
+            advertised: advertised()?,
             limits,
         })
     }
@@ -301,3 +306,6 @@ impl Dispatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
