@@ -159,7 +159,7 @@ impl Stage {
     /// Kills a broker: in every second round the controller, else one that isn't. Answers which.
     async fn kill(&mut self, number: u32) -> Result<u32, Stuck> {
         let controller = self.administration.cluster().await?.controller;
-        let victim = if number % 2 == 0 {
+        let victim = if number.is_multiple_of(2) {
             self.after(controller)
         } else {
             controller
