@@ -180,15 +180,18 @@ pub(super) fn gauge(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
+/// Gives the entries' bytes back and then tells whose they were: who hears of it sees them gone.
 fn fail_all(inner: &Inner, entries: impl IntoIterator<Item = Queued>, failure: &WalFailure) {
-    let mut bytes = 0;
+    let entries: Vec<Queued> = entries.into_iter().collect();
+    let bytes: u64 = entries.iter().map(|queued| queued.frame_bytes).sum();
+    {
+        let mut state = inner.state.lock();
+        state.pending_bytes -= bytes;
+        inner.metrics.pending_bytes.set(gauge(state.pending_bytes));
+    }
     for queued in entries {
-        bytes += queued.frame_bytes;
         queued.observer.failed(failure);
     }
-    let mut state = inner.state.lock();
-    state.pending_bytes -= bytes;
-    inner.metrics.pending_bytes.set(gauge(state.pending_bytes));
 }
 
 /// Writes a mark, which proves at the next recovery that all before it was durable.
