@@ -263,21 +263,28 @@ async fn a_static_member_that_rejoined_survives_a_coordinator_restart() -> Resul
         errors::FENCED_INSTANCE_ID
     );
 
-    // Silence beyond the session time-out removes even a static member.
+    let (earliest, latest) = (Duration::from_secs(4), Duration::from_secs(30));
+    removed_by_silence(&mut client, "static", earliest, latest).await
+}
+
+/// Silence beyond the session time-out removes even a static member: not before `earliest`, and before `latest`.
+pub(crate) async fn removed_by_silence(
+    client: &mut RawClient,
+    group: &str,
+    earliest: Duration,
+    latest: Duration,
+) -> Result<()> {
     let silent_since = Instant::now();
     loop {
-        let (state, members) = group_state(&mut client, "static").await?;
+        let (state, members) = group_state(client, group).await?;
         if members == 0 {
             assert_eq!(state, "Empty");
             let silence = silent_since.elapsed();
-            ensure!(
-                silence > Duration::from_secs(4),
-                "removed after {silence:?} already"
-            );
+            ensure!(silence > earliest, "removed after {silence:?} already");
             return Ok(());
         }
         ensure!(
-            silent_since.elapsed() < Duration::from_secs(30),
+            silent_since.elapsed() < latest,
             "the silent member is still there"
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
