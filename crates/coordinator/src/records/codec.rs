@@ -148,10 +148,18 @@ impl<'a> Reader<'a> {
         flexible: bool,
         field: &'static str,
     ) -> Result<usize, RecordError> {
-        let length = self
-            .length(true, flexible, field)?
-            .ok_or_else(|| self.invalid(field))?;
-        if length > self.remaining() {
+        self.nullable_array_length(flexible, field)?
+            .ok_or_else(|| self.invalid(field))
+    }
+
+    /// The count of an array, or `None` for null. Bounded by the bytes left.
+    pub(crate) fn nullable_array_length(
+        &mut self,
+        flexible: bool,
+        field: &'static str,
+    ) -> Result<Option<usize>, RecordError> {
+        let length = self.length(true, flexible, field)?;
+        if length > Some(self.remaining()) {
             return Err(RecordError::Truncated {
                 record: self.record,
                 field,

@@ -98,32 +98,16 @@ pub(super) fn decode_value(bytes: &[u8]) -> Result<Transaction, RecordError> {
     Ok(transaction)
 }
 
-/// The count of an array; 0 for null. Bounded by the bytes left.
-fn count(
-    reader: &mut Reader<'_>,
-    flexible: bool,
-    field: &'static str,
-) -> Result<usize, RecordError> {
-    let count = if flexible {
-        reader.unsigned_varint(field)?.saturating_sub(1) as usize
-    } else {
-        usize::try_from(reader.i32(field)?.max(0)).map_err(|_| reader.invalid(field))?
-    };
-    if count > reader.remaining() {
-        return Err(reader.invalid(field));
-    }
-    Ok(count)
-}
-
 fn partitions(
     reader: &mut Reader<'_>,
     flexible: bool,
 ) -> Result<BTreeSet<TopicPartition>, RecordError> {
     let mut partitions = BTreeSet::new();
-    for _ in 0..count(reader, flexible, "topics")? {
+    let topics = reader.nullable_array_length(flexible, "topics")?;
+    for _ in 0..topics.unwrap_or(0) {
         let topic = reader.string(flexible, "topic")?;
         let topic = TopicName::new(topic).map_err(|_| reader.invalid("topic"))?;
-        for _ in 0..count(reader, flexible, "partitions")? {
+        for _ in 0..reader.array_length(flexible, "partitions")? {
             let partition = PartitionIndex::from_wire(reader.i32("partition")?)
                 .map_err(|_| reader.invalid("partition"))?;
             partitions.insert(TopicPartition {

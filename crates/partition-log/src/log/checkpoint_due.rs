@@ -18,7 +18,7 @@ const EVERY_APPENDS: u32 = 32;
 const SHARE: u64 = 32;
 
 /// What was appended since the last checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(super) struct CheckpointDue {
     bytes: u64,
     appends: u32,
@@ -31,8 +31,7 @@ impl CheckpointDue {
     pub(super) fn overdue() -> Self {
         Self {
             bytes: u64::MAX / 2,
-            appends: 0,
-            affordable_from: 0,
+            ..Self::default()
         }
     }
 
@@ -56,11 +55,7 @@ impl CheckpointDue {
     /// An append of `length` bytes was taken.
     pub(super) fn appended(&mut self, length: u64, with_checkpoint: bool) {
         if with_checkpoint {
-            *self = Self {
-                bytes: 0,
-                appends: 0,
-                affordable_from: 0,
-            };
+            *self = Self::default();
         } else {
             self.bytes = self.bytes.saturating_add(length);
             self.appends = self.appends.saturating_add(1);

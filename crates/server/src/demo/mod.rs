@@ -36,6 +36,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use tidegate_runtime::{Clock, SystemClock};
 use tokio::time::Instant;
 
 use self::children::{Broker, Folder, FreePorts};
@@ -113,8 +114,7 @@ async fn show(options: &Options) -> Result<End, Stuck> {
         let broker = Broker::prepare(id, folder.path(), &mut ports);
         brokers.push(broker.map_err(told("can't prepare a broker"))?);
     }
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let topic = format!("demo-{}", since.map_or(0, |since| since.as_secs()));
+    let topic = format!("demo-{}", SystemClock.wall().get() / 1_000);
     let teller = Teller { json: options.json };
     let mut stage = Stage::new(brokers, topic, options.partitions, teller)?;
     stage.tell(&Event::Starting {

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{ProduceRequest, ProduceResponse};
 use tidegate_record_batch::{BatchBuilder, Codec, ProducerIdentity, TimestampType};
-use tidegate_runtime::{OnExit, Tasks};
-use tidegate_types::{Offset, ProducerEpoch, ProducerId, Sequence, TimestampMs};
+use tidegate_runtime::{Clock, OnExit, SystemClock, Tasks};
+use tidegate_types::{Offset, ProducerEpoch, ProducerId, Sequence};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -144,7 +144,7 @@ impl Writer {
             epoch: ProducerEpoch::from_wire(epoch)?,
             first_sequence: Some(Sequence::from_wire(i32::try_from(first % (1 << 31)).ok()?)?),
         };
-        let timestamp = TimestampMs::new(wall_ms());
+        let timestamp = SystemClock.wall();
         let mut builder = BatchBuilder::new(
             Offset::ZERO,
             Codec::None,
@@ -238,11 +238,4 @@ impl Writer {
             )),
         }
     }
-}
-
-fn wall_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }

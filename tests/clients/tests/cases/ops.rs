@@ -63,6 +63,14 @@ pub(crate) async fn create_named_topic(
         .with_num_partitions(partitions)
         .with_replication_factor(1)
         .with_configs(configs);
+    let topic = create(client, topic).await?;
+    wait_for_leaders(client, &topic, partitions).await?;
+    Ok(topic)
+}
+
+/// Creates a topic as it is described, and waits for nothing more than the answer.
+pub(crate) async fn create(client: &mut RawClient, topic: CreatableTopic) -> Result<Topic> {
+    let name = topic.name.to_string();
     let request = CreateTopicsRequest::default()
         .with_topics(vec![topic])
         .with_timeout_ms(30_000);
@@ -74,12 +82,10 @@ pub(crate) async fn create_named_topic(
         created.error_code,
         created.error_message
     );
-    let topic = Topic {
-        name: name.to_owned(),
+    Ok(Topic {
+        name,
         id: created.topic_id,
-    };
-    wait_for_leaders(client, &topic, partitions).await?;
-    Ok(topic)
+    })
 }
 
 async fn wait_for_leaders(client: &mut RawClient, topic: &Topic, partitions: i32) -> Result<()> {

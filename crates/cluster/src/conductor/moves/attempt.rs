@@ -378,9 +378,9 @@ fn since(core: &Core, started: Instant) -> Duration {
     core.clock.now().saturating_duration_since(started)
 }
 
-/// For people: to the tenth.
+/// Milliseconds for people: to the tenth.
 fn rounded(time: Duration) -> f64 {
-    (time.as_secs_f64() * 10_000.0).round() / 10.0
+    (millis(time) * 10.0).round() / 10.0
 }
 
 fn millis(time: Duration) -> f64 {

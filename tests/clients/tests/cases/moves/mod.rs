@@ -17,13 +17,13 @@ use bytes::Bytes;
 use kafka_protocol::messages::create_topics_request::{CreatableReplicaAssignment, CreatableTopic};
 use kafka_protocol::messages::metadata_response::MetadataResponsePartition;
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
-use kafka_protocol::messages::{BrokerId, CreateTopicsRequest, TopicName};
+use kafka_protocol::messages::{BrokerId, TopicName};
 use tidegate_harness::{
     BrokerOptions, Cluster, Durability, RawClient, S3Server, Setting, Store, http_post,
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-use crate::ops::{Topic, produce, topic_metadata};
+use crate::ops::{Topic, create, produce, topic_metadata};
 use crate::support::{errors, text, unique};
 
 /// Longer than a failover, a start or a move takes anywhere.
@@ -95,27 +95,12 @@ impl Arena {
                 .with_partition_index(index)
                 .with_broker_ids(placement.clone())
         });
-        let name = unique("moves");
         let wanted = CreatableTopic::default()
-            .with_name(TopicName(text(&name)))
+            .with_name(TopicName(text(&unique("moves"))))
             .with_num_partitions(-1)
             .with_replication_factor(-1)
             .with_assignments(assignments.collect());
-        let request = CreateTopicsRequest::default()
-            .with_topics(vec![wanted])
-            .with_timeout_ms(30_000);
-        let answer = client.call(7, &request).await?;
-        let created = answer.topics.first().context("no answer for the topic")?;
-        ensure!(
-            created.error_code == errors::NONE,
-            "creating {name}: {} {:?}",
-            created.error_code,
-            created.error_message
-        );
-        let topic = Topic {
-            name,
-            id: created.topic_id,
-        };
+        let topic = create(&mut client, wanted).await?;
         for partition in 0..partitions {
             self.led_by(&topic, partition, |id| id == leader).await?;
         }
