@@ -17,8 +17,9 @@ fn main() {
         }
         git(&root, &["rev-parse", "--short=12", "HEAD"])
     });
+    // `cargo run` hands this to the broker too, which refuses unknown variables that begin with its own name.
     println!(
-        "cargo::rustc-env=TIDEGATE_COMMIT={}",
+        "cargo::rustc-env=BUILD_COMMIT={}",
         commit.as_deref().unwrap_or("unknown")
     );
 }
