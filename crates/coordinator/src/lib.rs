@@ -26,6 +26,8 @@
 //!
 //! # What it doesn't know
 //! Clocks, tasks, the log, the wire format and its error codes, authorization, and whether topics exist.
+//!
+//! [`transactions`] is the coordinator of transactional ids, made and driven the same way.
 
 mod appended;
 mod classic;
@@ -41,6 +43,7 @@ mod records;
 mod request;
 mod requests;
 mod timers;
+pub mod transactions;
 
 pub use config::{GroupConfig, InvalidConfig};
 pub use coordinator::GroupCoordinator;

@@ -16,21 +16,30 @@ pub(crate) enum Timer {
 }
 
 /// Scheduling a key again moves its deadline.
-#[derive(Debug, Default)]
-pub(crate) struct Timers {
-    by_time: BTreeSet<(u64, Timer)>,
-    by_timer: BTreeMap<Timer, u64>,
+#[derive(Debug)]
+pub(crate) struct Timers<T = Timer> {
+    by_time: BTreeSet<(u64, T)>,
+    by_timer: BTreeMap<T, u64>,
 }
 
-impl Timers {
-    pub(crate) fn schedule(&mut self, timer: Timer, at_ms: u64) {
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self {
+            by_time: BTreeSet::new(),
+            by_timer: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Ord + Clone> Timers<T> {
+    pub(crate) fn schedule(&mut self, timer: T, at_ms: u64) {
         if let Some(earlier) = self.by_timer.insert(timer.clone(), at_ms) {
             self.by_time.remove(&(earlier, timer.clone()));
         }
         self.by_time.insert((at_ms, timer));
     }
 
-    pub(crate) fn cancel(&mut self, timer: &Timer) {
+    pub(crate) fn cancel(&mut self, timer: &T) {
         if let Some(at) = self.by_timer.remove(timer) {
             self.by_time.remove(&(at, timer.clone()));
         }
@@ -41,7 +50,7 @@ impl Timers {
     }
 
     /// Takes the earliest timer whose deadline has come.
-    pub(crate) fn take_due(&mut self, now_ms: u64) -> Option<Timer> {
+    pub(crate) fn take_due(&mut self, now_ms: u64) -> Option<T> {
         if self.next_deadline()? > now_ms {
             return None;
         }
@@ -55,12 +64,12 @@ impl Timers {
         self.by_timer.clear();
     }
 
-    pub(crate) fn contains(&self, timer: &Timer) -> bool {
+    pub(crate) fn contains(&self, timer: &T) -> bool {
         self.by_timer.contains_key(timer)
     }
 
     #[cfg(test)]
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Timer> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.by_timer.keys()
     }
 }

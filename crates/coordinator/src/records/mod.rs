@@ -23,7 +23,7 @@
 //! explicit expiry time, v4 if the topic's id is known, v3 otherwise. No version has a magic or checksum of
 //! its own: the record batch around it has (KIP-98), and the format isn't ours to change.
 
-mod codec;
+pub(crate) mod codec;
 mod group_metadata;
 mod offset_commit;
 
