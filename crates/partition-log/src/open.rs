@@ -1,10 +1,11 @@
 //! Opening a log: metadata, the newest checkpoint, the batch headers behind it, and what the local WAL holds.
 //!
-//! History is never scanned: a checkpoint is at most about a megabyte of one partition behind the stored end,
-//! and the local WAL holds only what isn't uploaded.
+//! History is never scanned: a checkpoint is at most about a megabyte or some tens of batches of one partition behind
+//! the stored end, and the local WAL holds only what isn't uploaded.
 
 use std::sync::Arc;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use tidegate_metadata::api::SegmentQuery;
 use tidegate_metadata::{ControllerApi, ControllerUnavailable, PartitionState, SegmentEntry};
 use tidegate_object_storage::ObjectKey;
@@ -21,6 +22,9 @@ use crate::reader::{SegmentReader, StoreReadError};
 use crate::recovered::{RecoveredBatch, RecoveredRun};
 use crate::segments::{Segment, SegmentObject};
 use crate::tail::{Tail, TailBatch, WalExtent};
+
+/// Segments read at once behind the checkpoint.
+const REPLAY_READS: usize = 16;
 
 /// Why a log couldn't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -103,15 +107,10 @@ impl LogOpener {
             producers = Producers::default();
             as_of = hole_end;
         }
-        self.replay_stored(
-            id,
-            &segments,
-            as_of,
-            state.committed_end,
-            &mut producers,
-            now,
-        )
-        .await?;
+        if let Some(range) = OffsetRange::new(as_of, state.committed_end) {
+            self.replay_stored(id, &segments, range, &mut producers, now)
+                .await?;
+        }
         let (tail, log_end) = replay_recovered(&state, &recovered, as_of, &mut producers, now)?;
         let reach = state.leader_epoch_start();
         if log_end.max(state.log_start) < reach {
@@ -171,40 +170,59 @@ impl LogOpener {
         })
     }
 
-    /// Replays the headers of stored batches in `from..to`.
+    /// Replays the headers of stored batches in `from..to`, in their order; several segments are read at once.
     async fn replay_stored(
         &self,
         id: PartitionId,
         segments: &[Segment],
-        from: Offset,
-        to: Offset,
+        range: OffsetRange,
         producers: &mut Producers,
         now: TimestampMs,
     ) -> Result<(), OpenError> {
-        let mut next = from;
-        let first = segments.partition_point(|s| s.range.end() <= from);
-        for segment in &segments[first..] {
-            while next < segment.range.end() && next < to {
-                let bytes = self
-                    .reader
-                    .read(id, segment, next.max(segment.range.start()), 0)
-                    .await?;
-                let mut progressed = false;
-                for batch in Batches::headers_only(bytes) {
-                    let Ok(batch) = batch else { break };
-                    if batch.header().end_offset() <= next {
-                        continue;
-                    }
-                    replay(producers, batch.header(), marker_of(&batch).as_ref(), now);
-                    next = batch.header().end_offset();
-                    progressed = true;
-                }
-                if !progressed {
-                    break;
-                }
+        let behind = segments.partition_point(|s| s.range.end() <= range.start());
+        let wanted: Vec<Segment> = segments[behind..]
+            .iter()
+            .take_while(|segment| segment.range.start() < range.end())
+            .cloned()
+            .collect();
+        let mut read = stream::iter(wanted)
+            .map(|segment| self.headers(id, segment, range))
+            .buffered(REPLAY_READS);
+        while let Some(headers) = read.try_next().await? {
+            for (header, marker) in headers {
+                replay(producers, &header, marker.as_ref(), now);
             }
         }
         Ok(())
+    }
+
+    /// The headers of a segment's batches that lie in `range`.
+    async fn headers(
+        &self,
+        id: PartitionId,
+        segment: Segment,
+        range: OffsetRange,
+    ) -> Result<Vec<(BatchHeader, Option<ControlMarker>)>, OpenError> {
+        let mut headers = Vec::new();
+        let mut next = range.start().max(segment.range.start());
+        let end = range.end().min(segment.range.end());
+        while next < end {
+            let bytes = self.reader.read(id, &segment, next, 0).await?;
+            let before = next;
+            for batch in Batches::headers_only(bytes) {
+                let Ok(batch) = batch else { break };
+                let header = batch.header();
+                if header.end_offset() <= next {
+                    continue;
+                }
+                headers.push((*header, marker_of(&batch)));
+                next = header.end_offset();
+            }
+            if next == before {
+                break;
+            }
+        }
+        Ok(headers)
     }
 }
 

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::{self, FuturesUnordered};
+use futures::stream::{self, BoxStream, SelectAll};
+use futures::{FutureExt, StreamExt};
 use tidegate_metadata::{ClusterImage, ImageVersion, PartitionState};
 use tidegate_partition_log::RecoveredBatch;
 use tidegate_partition_log::{LogOpener, LogSet, OpenError, OpenRequest, PartitionLog};
@@ -37,6 +36,9 @@ struct Opened {
     log: Option<Arc<PartitionLog>>,
 }
 
+/// What an image gives to this broker, beside what the controller knows of it.
+type Asked = ((PartitionId, LeaderEpoch), Option<PartitionState>);
+
 /// Keeps the set of open logs equal to what this broker leads.
 pub(super) struct Reconciler {
     pub(super) opener: LogOpener,
@@ -49,7 +51,7 @@ pub(super) struct Reconciler {
 /// Openings under way, and the leader epoch that each is for.
 #[derive(Default)]
 struct Openings {
-    running: FuturesUnordered<BoxFuture<'static, Vec<Opened>>>,
+    running: SelectAll<BoxStream<'static, Opened>>,
     wanted: HashMap<PartitionId, LeaderEpoch>,
 }
 
@@ -67,7 +69,7 @@ impl Reconciler {
                 if openings.wanted.is_empty() {
                     self.reconciled.send_replace(version);
                 }
-                // Cancel-safe: an opening that isn't done stays in the set.
+                // Cancel-safe: an opening that isn't done stays in the set. Each log serves as soon as it is open.
                 tokio::select! {
                     () = cancel.cancelled() => return,
                     changed = images.changed() => {
@@ -78,6 +80,11 @@ impl Reconciler {
                     }
                     Some(opened) = openings.running.next(), if !openings.running.is_empty() => {
                         self.take_in(opened, &mut openings);
+                        while let Some(Some(more)) = openings.running.next().now_or_never() {
+                            self.take_in(more, &mut openings);
+                        }
+                        self.broker.handover.settled();
+                        self.broker.groups.opened(&self.broker.catalog.load());
                     }
                 }
             }
@@ -129,24 +136,20 @@ impl Reconciler {
                 turns: turns.clone(),
                 stage: self.stage.clone(),
             };
-            openings.running.push(Box::pin(opening.run(missing)));
+            openings.running.push(Arc::new(opening).run(missing));
         }
         broker.groups.opened(&catalog);
     }
 
-    fn take_in(&self, opened: Vec<Opened>, openings: &mut Openings) {
-        for one in opened {
-            // Otherwise an image has come since that wants something else.
-            if openings.wanted.get(&one.partition) != Some(&one.leader_epoch) {
-                continue;
-            }
-            openings.wanted.remove(&one.partition);
-            if let Some(log) = one.log {
-                self.broker.logs.insert(log);
-            }
+    fn take_in(&self, opened: Opened, openings: &mut Openings) {
+        // Otherwise an image has come since that wants something else.
+        if openings.wanted.get(&opened.partition) != Some(&opened.leader_epoch) {
+            return;
         }
-        self.broker.handover.settled();
-        self.broker.groups.opened(&self.broker.catalog.load());
+        openings.wanted.remove(&opened.partition);
+        if let Some(log) = opened.log {
+            self.broker.logs.insert(log);
+        }
     }
 }
 
@@ -195,11 +198,25 @@ struct Opening {
 }
 
 impl Opening {
-    async fn run(self, missing: Vec<(PartitionId, LeaderEpoch)>) -> Vec<Opened> {
+    /// What became of each, as soon as it is known.
+    fn run(
+        self: Arc<Self>,
+        missing: Vec<(PartitionId, LeaderEpoch)>,
+    ) -> BoxStream<'static, Opened> {
+        let opening = self.clone();
+        stream::once(async move { opening.states(missing).await })
+            .flat_map(stream::iter)
+            .map(move |(missing, state)| self.clone().one(missing, state))
+            .buffer_unordered(CONCURRENT)
+            .boxed()
+    }
+
+    /// What the controller says of them.
+    async fn states(&self, missing: Vec<(PartitionId, LeaderEpoch)>) -> Vec<Asked> {
         let ids: Vec<PartitionId> = missing.iter().map(|(id, _)| *id).collect();
-        let states = loop {
+        loop {
             match self.broker.controller.partition_states(ids.clone()).await {
-                Ok(states) => break states,
+                Ok(states) => return missing.into_iter().zip(states).collect(),
                 Err(error) => {
                     warn!(
                         error = &error as &dyn std::error::Error,
@@ -208,24 +225,27 @@ impl Opening {
                     tokio::time::sleep(ASK_AGAIN).await;
                 }
             }
+        }
+    }
+
+    async fn one(
+        self: Arc<Self>,
+        (partition, leader_epoch): (PartitionId, LeaderEpoch),
+        state: Option<PartitionState>,
+    ) -> Opened {
+        let log = match state {
+            Some(state)
+                if state.leader == Some(self.broker.id) && state.leader_epoch == leader_epoch =>
+            {
+                self.open(state).await
+            }
+            _ => None,
         };
-        stream::iter(missing.into_iter().zip(states))
-            .map(async |((partition, leader_epoch), state)| Opened {
-                partition,
-                leader_epoch,
-                log: match state {
-                    Some(state)
-                        if state.leader == Some(self.broker.id)
-                            && state.leader_epoch == leader_epoch =>
-                    {
-                        self.open(state).await
-                    }
-                    _ => None,
-                },
-            })
-            .buffer_unordered(CONCURRENT)
-            .collect()
-            .await
+        Opened {
+            partition,
+            leader_epoch,
+            log,
+        }
     }
 
     /// From the copy that a handover made, or else from the store.

@@ -11,14 +11,8 @@ use tidegate_wal::{
 use tokio::sync::oneshot;
 
 use super::{PartitionLog, State, Status};
-use crate::checkpoint;
 use crate::producers::{Admission, SequenceError};
 use crate::tail::{TailBatch, WalExtent};
-
-/// A checkpoint may take at most one part in this many of the bytes it rides with.
-const CHECKPOINT_SHARE: u64 = 64;
-/// In `object` mode no partition is replayed for more than about this many bytes when it opens.
-const CHECKPOINT_EVERY_BYTES: u64 = 1 << 20;
 
 /// A batch that has its offsets.
 #[derive(Debug)]
@@ -115,10 +109,7 @@ impl PartitionLog {
                     AppendError::TooLarge { bytes, limit_bytes }
                 }
             })?;
-        state.bytes_since_checkpoint = match with_checkpoint {
-            true => 0,
-            false => state.bytes_since_checkpoint.saturating_add(length),
-        };
+        state.checkpoint_due.appended(length, with_checkpoint);
         state.producers.apply_data(&header, range, now);
         state.log_end = end;
         state.tail.push(TailBatch::new(&header, bytes));
@@ -192,16 +183,14 @@ impl State {
     }
 
     /// In `object` mode the state as of the log end, when enough was appended since the last one.
-    fn checkpoint_if_due(&self, appending: u64) -> Option<bytes::Bytes> {
-        if self.durability == DurabilityMode::Local {
-            return None;
+    fn checkpoint_if_due(&mut self, appending: u64) -> Option<bytes::Bytes> {
+        match self.durability {
+            DurabilityMode::Local => None,
+            DurabilityMode::Object => {
+                self.checkpoint_due
+                    .take_if_due(appending, self.log_end, &self.producers)
+            }
         }
-        let since = self.bytes_since_checkpoint.saturating_add(appending);
-        if since < CHECKPOINT_EVERY_BYTES {
-            return None;
-        }
-        let encoded = checkpoint::encode(self.log_end, &self.producers);
-        (since >= CHECKPOINT_SHARE * encoded.len() as u64).then_some(encoded)
     }
 
     fn note_waiting(&mut self, log: &PartitionLog, length: u64) -> bool {

@@ -11,7 +11,7 @@ use tidegate_types::{DurabilityMode, LeaderEpoch, Offset, OffsetRange, Partition
 use tidegate_wal::{AppendObserver, AppendRefused, Entry};
 use tokio::sync::oneshot;
 
-use super::{CHECKPOINT_OVERDUE, LogContext, PartitionLog, State, Status};
+use super::{CheckpointDue, LogContext, PartitionLog, State, Status};
 use crate::epochs::EpochHistory;
 use crate::producers::Producers;
 use crate::read_ahead::Streams;
@@ -211,7 +211,7 @@ impl PartitionLog {
         state.segments = SegmentMap::new(from.segments);
         state.segments.drop_below(from.log_start);
         state.high_watermark = state.log_end;
-        state.bytes_since_checkpoint = CHECKPOINT_OVERDUE;
+        state.checkpoint_due = CheckpointDue::overdue();
         if state.durability == DurabilityMode::Local {
             let waiting_bytes = state.tail.bytes_from(state.uploaded_end);
             self.context

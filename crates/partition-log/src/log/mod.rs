@@ -5,6 +5,7 @@
 //! high watermark. Nothing is awaited under it.
 
 mod append;
+mod checkpoint_due;
 mod copy;
 mod follow;
 mod read;
@@ -26,6 +27,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 pub use append::{AppendError, Appended, Durability};
+use checkpoint_due::CheckpointDue;
 pub(crate) use copy::{CopyRefused, Copying, TakeOver};
 pub(crate) use follow::FollowPlan;
 pub use read::{Isolation, ReadError, Watermarks};
@@ -40,9 +42,6 @@ use crate::producers::Producers;
 use crate::read_ahead::Streams;
 use crate::segments::{Segment, SegmentMap};
 use crate::tail::{Tail, WalNeed};
-
-/// So many bytes since the last checkpoint that the next append brings one.
-const CHECKPOINT_OVERDUE: u64 = u64::MAX / 2;
 
 /// What the logs of one broker share.
 pub struct LogContext {
@@ -125,7 +124,7 @@ struct State {
     upload_round: u64,
     /// No cuts before this: metadata refused the last one.
     uploads_held_until: Option<Instant>,
-    bytes_since_checkpoint: u64,
+    checkpoint_due: CheckpointDue,
     epochs: EpochHistory,
     producers: Producers,
     tail: Tail,
@@ -333,7 +332,7 @@ impl State {
             waiting_since: None,
             upload_round: 0,
             uploads_held_until: None,
-            bytes_since_checkpoint: CHECKPOINT_OVERDUE,
+            checkpoint_due: CheckpointDue::overdue(),
             epochs: EpochHistory::default(),
             producers: Producers::default(),
             tail: Tail::default(),

@@ -8,7 +8,7 @@ use tidegate_types::{DurabilityMode, LeaderEpoch, Offset, OffsetRange};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{CHECKPOINT_OVERDUE, PartitionLog, State, Status};
+use super::{CheckpointDue, PartitionLog, State, Status};
 use crate::checkpoint;
 use crate::segments::Segment;
 use crate::tail::TailBatch;
@@ -173,7 +173,7 @@ impl PartitionLog {
         state.segments.drop_below(log_start);
         state.producers.forget_below(log_start);
         // Opening can't replay what is deleted, so the next append brings the state along.
-        state.bytes_since_checkpoint = CHECKPOINT_OVERDUE;
+        state.checkpoint_due = CheckpointDue::overdue();
     }
 }
 
