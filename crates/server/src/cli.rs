@@ -3,17 +3,29 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
+use clap::{
+    Arg, ArgMatches, Args, Command, FromArgMatches, builder::PossibleValuesParser, value_parser,
+};
 
 use crate::client::Call;
 use crate::config::{CONFIG_VARIABLE, Format, Inputs, Key, KeyTable};
+use crate::demo;
 use crate::version::VERSION;
+
+/// The hidden flag of `serve` that names the process to end with.
+pub const END_WITH: &str = "end-with";
 
 /// What the process was asked to do.
 #[derive(Debug)]
 pub enum Invocation {
     /// `tidegate serve`.
-    Serve(Inputs),
+    Serve {
+        inputs: Inputs,
+        /// The parent, if the broker shall end when that does.
+        end_with: Option<i32>,
+    },
+    /// `tidegate demo`.
+    Demo(demo::Options),
     /// `tidegate config check`.
     Check(Inputs),
     /// `tidegate config reference`.
@@ -32,7 +44,11 @@ pub fn parse(
 ) -> Result<Invocation, clap::Error> {
     let matches = command(table).try_get_matches_from(arguments)?;
     match matches.subcommand() {
-        Some(("serve", matches)) => Ok(Invocation::Serve(inputs(table, matches))),
+        Some(("serve", matches)) => Ok(Invocation::Serve {
+            inputs: inputs(table, matches),
+            end_with: matches.get_one(END_WITH).copied(),
+        }),
+        Some(("demo", matches)) => Ok(Invocation::Demo(demo::Options::from_arg_matches(matches)?)),
         Some(("config", matches)) => match matches.subcommand() {
             Some(("check", matches)) => Ok(Invocation::Check(inputs(table, matches))),
             Some(("reference", matches)) => Ok(Invocation::Reference(format(matches))),
@@ -57,7 +73,15 @@ fn command(table: &KeyTable) -> Command {
         .long_about(
             "Runs a broker until it gets SIGTERM or SIGINT. A second signal ends it at once.",
         )
-        .args(config_arguments(table));
+        .args(config_arguments(table))
+        .arg(
+            Arg::new(END_WITH)
+                .long(END_WITH)
+                .hide(true)
+                .value_parser(value_parser!(i32)),
+        );
+    let demo = demo::Options::augment_args(Command::new("demo"))
+        .about("Shows partitions moving and a broker failing under a producer and a consumer, on this machine");
     let check = Command::new("check")
         .about("Prints the configuration that `serve` would have with these flags, or what is wrong with it")
         .args(config_arguments(table));
@@ -80,7 +104,7 @@ fn command(table: &KeyTable) -> Command {
         .version(VERSION)
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .subcommands([serve, config]);
+        .subcommands([serve, demo, config]);
     Call::augment(tidegate)
 }
 
@@ -164,7 +188,11 @@ mod tests {
     #[test]
     fn flags_are_passed_on_as_they_are_written() {
         let line = "tidegate serve --config t.toml --store s3://b/p --broker-id -1 --accept-loss";
-        let Ok(Invocation::Serve(inputs)) = parse_line(line) else {
+        let Ok(Invocation::Serve {
+            inputs,
+            end_with: None,
+        }) = parse_line(line)
+        else {
             panic!("not serve")
         };
         assert_eq!(inputs.file, Some("t.toml".into()));

@@ -10,6 +10,7 @@
 mod cli;
 mod client;
 mod config;
+mod demo;
 mod logging;
 mod serve;
 mod settings;
@@ -41,7 +42,16 @@ fn main() -> ExitCode {
         }
     };
     match invocation {
-        Invocation::Serve(inputs) => with_config(&topics, inputs, |config| serve::run(&config)),
+        Invocation::Serve { inputs, end_with } => {
+            if let Some(parent) = end_with
+                && let Err(error) = signals::end_with(parent)
+            {
+                eprintln!("error: can't end with process {parent}: {error}");
+                return ExitCode::FAILURE;
+            }
+            with_config(&topics, inputs, |config| serve::run(&config))
+        }
+        Invocation::Demo(options) => demo::run(&options),
         Invocation::Check(inputs) => with_config(&topics, inputs, |config| check(&table, &config)),
         Invocation::Reference(format) => print(&config::reference(&table, format)),
         Invocation::Client(call) => {

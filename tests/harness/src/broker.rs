@@ -293,7 +293,7 @@ impl Broker {
 }
 
 /// The binary under test.
-fn tidegate_binary() -> Result<PathBuf> {
+pub fn tidegate_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("TIDEGATE_BIN") {
         return Ok(path.into());
     }

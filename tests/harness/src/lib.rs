@@ -26,7 +26,7 @@ mod tools;
 mod wire;
 
 pub use batch::{DecodedBatch, DecodedRecord, TestBatch, TestCodec, TestRecord, decode_batches};
-pub use broker::Broker;
+pub use broker::{Broker, tidegate_binary};
 pub use cluster::Cluster;
 pub use credentials::CredentialService;
 pub use fault_proxy::{Action, FaultProxy, LoggedRequest, Operation, RuleId, S3Request};

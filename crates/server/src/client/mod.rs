@@ -17,7 +17,7 @@ use std::process::ExitCode;
 pub use arguments::Call;
 use arguments::{Command, Connection};
 
-use api::{Api, CallError};
+pub use api::{Api, CallError, read};
 
 /// The cluster refused, or it isn't done.
 const EXIT_REFUSED: u8 = 1;

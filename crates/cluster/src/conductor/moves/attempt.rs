@@ -336,9 +336,19 @@ fn succeed(
         commit_ms: millis(commit),
         total_ms: millis(total),
     };
-    tracing::debug!(
-        partition = %partition, from = %ends.from, to = %ends.to, leader_epoch = %leader_epoch,
-        sealed_end = %sealed_end, "moved a partition"
+    tracing::info!(
+        topic = report.topic.as_str(),
+        partition = partition.index.get(),
+        from = %ends.from,
+        to = %ends.to,
+        leader_epoch = %leader_epoch,
+        sealed_end = %sealed_end,
+        prepare_ms = rounded(times.prepare),
+        seal_ms = rounded(times.seal),
+        hold_ms = rounded(times.hold),
+        commit_ms = rounded(commit),
+        total_ms = rounded(total),
+        "moved a partition"
     );
     let pin_until = now + core.options.operator_pin;
     core.moves
@@ -366,6 +376,11 @@ fn results<T, E: std::fmt::Display>(
 
 fn since(core: &Core, started: Instant) -> Duration {
     core.clock.now().saturating_duration_since(started)
+}
+
+/// For people: to the tenth.
+fn rounded(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10_000.0).round() / 10.0
 }
 
 fn millis(time: Duration) -> f64 {
