@@ -6,7 +6,7 @@ use tidegate_metadata::api::{
     AdvanceLogStartError, AllocateProducerIdsError, AssignmentFault, CreatePartitionsError,
     CreateTopicError,
 };
-use tidegate_partition_log::{AppendError, ReadError, SequenceError};
+use tidegate_partition_log::{AppendError, MarkerRefused, ReadError, SequenceError};
 use tidegate_record_batch::ProduceError;
 
 macro_rules! error_codes {
@@ -37,10 +37,12 @@ error_codes! {
     RequestTimedOut = 7,
     MessageTooLarge = 10,
     OffsetMetadataTooLarge = 12,
+    NetworkException = 13,
     CoordinatorLoadInProgress = 14,
     CoordinatorNotAvailable = 15,
     NotCoordinator = 16,
     InvalidTopicException = 17,
+    NotEnoughReplicas = 19,
     InvalidRequiredAcks = 21,
     IllegalGeneration = 22,
     InconsistentGroupProtocol = 23,
@@ -63,6 +65,11 @@ error_codes! {
     DuplicateSequenceNumber = 46,
     InvalidProducerEpoch = 47,
     InvalidTxnState = 48,
+    InvalidProducerIdMapping = 49,
+    InvalidTransactionTimeout = 50,
+    ConcurrentTransactions = 51,
+    TransactionCoordinatorFenced = 52,
+    TransactionalIdAuthorizationFailed = 53,
     KafkaStorageError = 56,
     UnknownProducerId = 59,
     NonEmptyGroup = 68,
@@ -90,6 +97,7 @@ error_codes! {
     ReassignmentInProgress = 60,
     TransactionalIdNotFound = 105,
     ThrottlingQuotaExceeded = 89,
+    TransactionAbortable = 120,
 }
 
 impl From<&AppendError> for ErrorCode {
@@ -106,7 +114,13 @@ impl From<&AppendError> for ErrorCode {
                 Self::OutOfOrderSequenceNumber
             }
             AppendError::Sequence(SequenceError::Fenced { .. }) => Self::InvalidProducerEpoch,
-            AppendError::Sequence(SequenceError::NotTransactional { .. }) => Self::InvalidTxnState,
+            AppendError::Sequence(
+                SequenceError::NotTransactional { .. } | SequenceError::NoTransaction { .. },
+            ) => Self::InvalidTxnState,
+            AppendError::Marker(MarkerRefused::Fenced { .. }) => Self::InvalidProducerEpoch,
+            AppendError::Marker(MarkerRefused::CoordinatorFenced { .. }) => {
+                Self::TransactionCoordinatorFenced
+            }
         }
     }
 }
@@ -249,6 +263,9 @@ impl From<&GroupError> for ErrorCode {
             GroupError::OffsetMetadataTooLarge => Self::OffsetMetadataTooLarge,
             GroupError::GroupSubscribedToTopic => Self::GroupSubscribedToTopic,
             GroupError::UnstableOffsetCommit => Self::UnstableOffsetCommit,
+            GroupError::InvalidProducerEpoch => Self::InvalidProducerEpoch,
+            GroupError::InvalidTxnState => Self::InvalidTxnState,
+            GroupError::TransactionCoordinatorFenced => Self::TransactionCoordinatorFenced,
             GroupError::UnknownServerError => Self::UnknownServerError,
             GroupError::InvalidRequest | GroupError::MemberMetadataTooLarge => Self::InvalidRequest,
         }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_types::ProducerId;
+
 use crate::classic::ClassicGroup;
 use crate::context::Context;
 use crate::journal::Journal;
@@ -75,10 +77,39 @@ impl GroupCoordinator {
             },
             Some(RecordKey::Offset(group, target)) => {
                 let value = value.map(decode_offset).transpose()?;
-                self.journal.offsets.load(&group, &target, value);
+                let written = self.journal.replayed();
+                self.journal.offsets.load(&group, &target, value, written);
             }
         }
         Ok(())
+    }
+
+    /// Takes in one record of a batch that belongs to a producer's transaction: its offset counts once a marker
+    /// says so.
+    ///
+    /// # Errors
+    /// As for [`Self::replay`].
+    pub fn replay_transactional(
+        &mut self,
+        producer: ProducerId,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), RecordError> {
+        match (decode_key(key)?, value) {
+            (Some(RecordKey::Offset(group, target)), Some(value)) => {
+                let value = decode_offset(value)?;
+                let written = self.journal.replayed();
+                let pending = &mut self.journal.offsets.pending;
+                pending.load(producer, &group, &target, value, written);
+                Ok(())
+            }
+            _ => self.replay(key, value),
+        }
+    }
+
+    /// Takes in a transaction marker.
+    pub fn replay_marker(&mut self, producer: ProducerId, commit: bool) {
+        self.journal.offsets.end_transaction(producer, commit);
     }
 
     /// Ends loading. The sessions of all members start now, whatever time the log is from.
@@ -99,6 +130,10 @@ impl GroupCoordinator {
             groups
                 .entry(id.clone())
                 .or_insert_with(|| ClassicGroup::new(id.clone(), now));
+        }
+        for id in self.journal.offsets.pending.groups() {
+            let new = || ClassicGroup::new(id.clone(), now);
+            groups.entry(id.clone()).or_insert_with(new);
         }
         self.groups = groups;
         self.phase = Phase::Active;
@@ -139,8 +174,8 @@ impl GroupCoordinator {
         self.take_effects()
     }
 
-    /// What the log is known to hold, as the fewest records that rebuild it. For handover and compaction; a
-    /// rebalance that is under way is not in it, as it isn't in the log.
+    /// What the log is known to hold, as the fewest records that rebuild it. A rebalance that is under way is not in
+    /// it, as it isn't in the log; nor are the offsets of open transactions, which plain records can't carry.
     pub fn export(&self) -> Vec<Record> {
         let groups = self.journal.groups.iter().filter_map(|(id, slot)| {
             Some(Record {

@@ -5,6 +5,7 @@ use std::fmt;
 use bytes::Bytes;
 use tidegate_types::{TimestampMs, TopicId};
 
+use crate::offsets::{EndTransaction, Transaction};
 use crate::{
     Generation, GroupError, GroupId, InstanceId, JoinRefused, MemberId, OffsetAndMetadata,
     TopicPartition,
@@ -52,6 +53,15 @@ pub enum Effect {
         at: TimestampMs,
         records: Vec<Record>,
     },
+    /// The same, in a producer's transaction.
+    AppendTransactional {
+        id: AppendId,
+        at: TimestampMs,
+        records: Vec<Record>,
+        transaction: Transaction,
+    },
+    /// Append the marker that ends a transaction, then report it like the others.
+    AppendMarker { id: AppendId, end: EndTransaction },
     /// For logs and metrics; nothing to do.
     Notice(Notice),
 }
@@ -116,8 +126,9 @@ pub enum Reply {
     Sync(Result<Synced, GroupError>),
     /// Per member, in the order of the request.
     Leave(Result<Vec<LeftMember>, GroupError>),
-    /// Per partition, in the order of the request.
+    /// Per partition, in the order of the request; in a transaction or not.
     CommitOffsets(Result<Vec<Result<(), GroupError>>, GroupError>),
+    EndTransaction(Result<(), GroupError>),
     FetchOffsets(Result<Vec<FetchedOffset>, GroupError>),
     /// Per partition, in the order of the request.
     DeleteOffsets(Result<Vec<Result<(), GroupError>>, GroupError>),
@@ -139,6 +150,7 @@ impl Reply {
             Self::Sync(_) => Self::Sync(Err(error)),
             Self::Leave(_) => Self::Leave(Err(error)),
             Self::CommitOffsets(_) => Self::CommitOffsets(Err(error)),
+            Self::EndTransaction(_) => Self::EndTransaction(Err(error)),
             // Consumers before 3.9 don't know COORDINATOR_NOT_AVAILABLE here and give up; NOT_COORDINATOR
             // makes every client look for the coordinator again (KAFKA-17455).
             Self::FetchOffsets(_) => Self::FetchOffsets(Err(match error {

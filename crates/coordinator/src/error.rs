@@ -40,6 +40,12 @@ pub enum GroupError {
     GroupSubscribedToTopic,
     #[error("the partition has offsets of an open transaction")]
     UnstableOffsetCommit,
+    #[error("the producer's epoch is over")]
+    InvalidProducerEpoch,
+    #[error("the producer has no transaction open here")]
+    InvalidTxnState,
+    #[error("another coordinator of transactions has taken the sender's place")]
+    TransactionCoordinatorFenced,
     #[error("the record is too large for the log")]
     UnknownServerError,
     #[error("a field of the request is longer than a record can carry")]
@@ -75,6 +81,15 @@ pub enum AppendFailure {
     NotLeader,
     #[error("the records exceed the largest batch allowed")]
     TooLarge,
+    /// The producer has begun a later epoch.
+    #[error("the producer's epoch is over")]
+    ProducerFenced,
+    /// The transaction ended before its records came.
+    #[error("the producer has no transaction open here")]
+    NoTransaction,
+    /// A later coordinator of transactions has spoken.
+    #[error("the sender of the marker no longer coordinates the transaction")]
+    CoordinatorFenced,
 }
 
 impl AppendFailure {
@@ -83,6 +98,9 @@ impl AppendFailure {
             Self::Unavailable => GroupError::CoordinatorNotAvailable,
             Self::NotLeader => GroupError::NotCoordinator,
             Self::TooLarge => GroupError::UnknownServerError,
+            Self::ProducerFenced => GroupError::InvalidProducerEpoch,
+            Self::NoTransaction => GroupError::InvalidTxnState,
+            Self::CoordinatorFenced => GroupError::TransactionCoordinatorFenced,
         }
     }
 }

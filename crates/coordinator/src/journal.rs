@@ -12,13 +12,16 @@ use crate::offsets::OffsetStore;
 use crate::records::{RecordKey, encode_key, encode_offset};
 use crate::timers::{Timer, Timers};
 use crate::{
-    AppendId, Effect, GroupConfig, GroupId, Now, OffsetAndMetadata, Record, TopicPartition,
+    AppendId, Effect, EndTransaction, GroupConfig, GroupId, Now, OffsetAndMetadata, Record,
+    TopicPartition, Transaction,
 };
 
 /// One value of the log, durable and pending.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot<V> {
     durable: Option<V>,
+    /// The append that brought the durable value. Those of replayed records have ids of their own, in order.
+    written: AppendId,
     pending: VecDeque<(AppendId, Option<V>)>,
 }
 
@@ -26,6 +29,7 @@ impl<V> Default for Slot<V> {
     fn default() -> Self {
         Self {
             durable: None,
+            written: AppendId::FIRST,
             pending: VecDeque::new(),
         }
     }
@@ -57,6 +61,24 @@ impl<V> Slot<V> {
         self.durable = value;
     }
 
+    /// The same, in order with other appends.
+    pub(crate) fn set_written(&mut self, value: Option<V>, written: AppendId) {
+        self.durable = value;
+        self.written = written;
+    }
+
+    /// Takes a durable value from elsewhere, unless the one here was written later.
+    pub(crate) fn supersede(&mut self, value: V, written: AppendId) {
+        if self.durable.is_none() || self.written < written {
+            self.set_written(Some(value), written);
+        }
+    }
+
+    pub(crate) fn take_durable(&mut self) -> Option<(V, AppendId)> {
+        let written = self.written;
+        self.durable.take().map(|value| (value, written))
+    }
+
     pub(crate) fn stage(&mut self, id: AppendId, value: Option<V>) {
         self.pending.push_back((id, value));
     }
@@ -75,7 +97,7 @@ impl<V> Slot<V> {
             if let Some((pending, value)) = self.pending.pop_front()
                 && pending == id
             {
-                self.durable = value;
+                self.set_written(value, id);
             }
         }
     }
@@ -103,9 +125,19 @@ impl Write {
     }
 }
 
+/// What an append is to the log.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Plain,
+    /// Its offsets belong to a transaction that is open.
+    Transactional(Transaction),
+    Marker(EndTransaction),
+}
+
 /// An append that the host hasn't reported on.
 #[derive(Debug)]
 pub(crate) struct PendingAppend {
+    kind: Kind,
     keys: Vec<RecordKey>,
     pub(crate) waiters: Vec<Waiter>,
 }
@@ -116,6 +148,8 @@ pub(crate) struct Settled {
     pub(crate) waiters: Vec<Waiter>,
     /// Those it wrote of.
     pub(crate) groups: BTreeSet<GroupId>,
+    /// Those whose offsets a transaction has committed by it.
+    pub(crate) committed: Vec<GroupId>,
 }
 
 /// All values of the partition and its pending appends.
@@ -138,13 +172,25 @@ impl Journal {
         }
     }
 
+    /// A place in the order of all writes, for a record that is replayed.
+    pub(crate) fn replayed(&mut self) -> AppendId {
+        let id = self.next;
+        self.next = id.next();
+        id
+    }
+
     /// Stages the writes as one append. `waiters` are served when the host reports it.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of a context, which borrows this journal"
+    )]
     pub(crate) fn append(
         &mut self,
         now: Now,
         config: &GroupConfig,
         timers: &mut Timers,
         effects: &mut Vec<Effect>,
+        kind: Kind,
         writes: Vec<Write>,
         waiters: Vec<Waiter>,
     ) -> AppendId {
@@ -163,18 +209,35 @@ impl Journal {
                     keys.push(RecordKey::Group(group));
                 }
                 Write::Offset(group, target, value) => {
-                    self.offsets.stage(id, &group, &target, value);
+                    match (kind, value) {
+                        (Kind::Transactional(of), Some(value)) => {
+                            let pending = &mut self.offsets.pending;
+                            pending.stage(id, of.producer, &group, &target, value);
+                        }
+                        (_, value) => self.offsets.stage(id, &group, &target, value),
+                    }
                     keys.push(RecordKey::Offset(group, target));
                 }
             }
         }
-        self.pending.insert(id, PendingAppend { keys, waiters });
+        let append = PendingAppend {
+            kind,
+            keys,
+            waiters,
+        };
+        self.pending.insert(id, append);
         let timeout = u64::from(config.offset_commit_timeout_ms);
         timers.schedule(Timer::Append(id), now.monotonic_ms.saturating_add(timeout));
-        effects.push(Effect::Append {
-            id,
-            at: now.wall,
-            records,
+        let at = now.wall;
+        effects.push(match kind {
+            Kind::Plain => Effect::Append { id, at, records },
+            Kind::Transactional(transaction) => Effect::AppendTransactional {
+                id,
+                at,
+                records,
+                transaction,
+            },
+            Kind::Marker(end) => Effect::AppendMarker { id, end },
         });
         id
     }
@@ -195,15 +258,28 @@ impl Journal {
                     group
                 }
                 RecordKey::Offset(group, target) => {
-                    self.offsets.settle(id, &group, &target, durable);
+                    match append.kind {
+                        Kind::Transactional(of) => {
+                            let pending = &mut self.offsets.pending;
+                            pending.settle(id, of.producer, &group, &target, durable);
+                        }
+                        Kind::Plain | Kind::Marker(_) => {
+                            self.offsets.settle(id, &group, &target, durable);
+                        }
+                    }
                     group
                 }
             };
             groups.insert(group);
         }
+        let committed = match append.kind {
+            Kind::Marker(end) if durable => self.offsets.end_transaction(end.producer, end.commit),
+            Kind::Marker(_) | Kind::Plain | Kind::Transactional(_) => Vec::new(),
+        };
         Some(Settled {
             waiters: append.waiters,
             groups,
+            committed,
         })
     }
 

@@ -33,7 +33,7 @@ impl GroupCoordinator {
     }
 
     /// Refuses what would make one more append while too many are open already.
-    fn may_append(&self) -> Result<(), GroupError> {
+    pub(crate) fn may_append(&self) -> Result<(), GroupError> {
         self.serving()?;
         if self.journal.pending_count() >= self.config.max_pending_appends {
             return Err(GroupError::CoordinatorNotAvailable);
@@ -295,6 +295,8 @@ impl GroupCoordinator {
             .into_iter()
             .map(|id| {
                 let result = self.check_delete(&id).map(|()| {
+                    // Offsets of open transactions go as well, or the group would come back with their commit.
+                    writes.extend(self.journal.offsets.forget_pending(&id));
                     self.remove_group(now, &id, &mut writes);
                 });
                 (id, result)
@@ -389,8 +391,13 @@ impl GroupCoordinator {
         let mut writes = Vec::new();
         let mut finished = Vec::new();
         for (id, group) in &self.groups {
-            let offsets = self.journal.offsets.newest_of(id);
-            let (expired, none_left) = group.expired(offsets, now.wall, retention_ms);
+            let offsets = &self.journal.offsets;
+            // One that is about to be committed anew stays, and so does its group.
+            let settled = offsets
+                .newest_of(id)
+                .filter(|(target, _)| !offsets.is_unstable(id, target));
+            let (expired, none_left) = group.expired(settled, now.wall, retention_ms);
+            let none_left = none_left && !offsets.pending.holds_group(id);
             if !expired.is_empty() {
                 let notice = Notice::OffsetsExpired {
                     group: id.clone(),

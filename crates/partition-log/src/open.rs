@@ -305,14 +305,10 @@ fn replay(
     let range = OffsetRange::new(header.base_offset(), header.end_offset())
         .expect("a batch ends after its start");
     match (marker, header.producer()) {
-        (Some(marker), Some(producer)) => producers.apply_marker(
-            producer.id,
-            producer.epoch,
-            marker.coordinator_epoch,
-            marker.commit,
-            header.base_offset(),
-            now,
-        ),
+        (Some(marker), Some(producer)) => {
+            let at = header.base_offset();
+            producers.apply_marker(producer.id, producer.epoch, *marker, at, now);
+        }
         (None, _) if !header.is_control() => producers.apply_data(header, range, now),
         // Control batches of other kinds carry no producer state.
         (Some(_), None) | (None, _) => {}

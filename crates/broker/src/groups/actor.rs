@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_coordinator::{
-    AppendFailure, AppendId, Effect, GroupCoordinator, Now, Record, Reply, ReplyToken,
+    AppendFailure, AppendId, Effect, EndTransaction, GroupCoordinator, Now, Record, Reply,
+    ReplyToken, Transaction,
 };
-use tidegate_partition_log::{AppendError, Durability, LogReader, PartitionLog};
-use tidegate_record_batch::{BatchBuilder, Codec, ProducedBatch, TimestampType};
+use tidegate_partition_log::{
+    AppendError, Durability, LogReader, Marker, MarkerRefused, PartitionLog, SequenceError,
+};
+use tidegate_record_batch::{BatchBuilder, Codec, ProducedBatch, ProducerIdentity, TimestampType};
 use tidegate_runtime::SharedClock;
 use tidegate_types::{Offset, TimestampMs, TopicId, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::load::Load;
 use super::notice;
@@ -280,7 +283,20 @@ impl Actor {
                     }
                 }
                 Effect::Append { id, at, records } => {
-                    let outcome = append(&self.parts.log, at, &records);
+                    let outcome = append(&self.parts.log, at, &records, None);
+                    self.appends.push_back((id, outcome));
+                }
+                Effect::AppendTransactional {
+                    id,
+                    at,
+                    records,
+                    transaction,
+                } => {
+                    let outcome = append(&self.parts.log, at, &records, Some(transaction));
+                    self.appends.push_back((id, outcome));
+                }
+                Effect::AppendMarker { id, end } => {
+                    let outcome = append_marker(&self.parts.log, end);
                     self.appends.push_back((id, outcome));
                 }
                 Effect::Notice(notice) => notice::log(&notice),
@@ -315,13 +331,24 @@ async fn oldest(appends: &mut VecDeque<(AppendId, Outcome)>) -> Settled {
     }
 }
 
-fn append(log: &Arc<PartitionLog>, at: TimestampMs, records: &[Record]) -> Outcome {
+fn append(
+    log: &Arc<PartitionLog>,
+    at: TimestampMs,
+    records: &[Record],
+    transaction: Option<Transaction>,
+) -> Outcome {
+    // As in Apache Kafka, the records of a coordinator have no sequences.
+    let producer = transaction.map(|of| ProducerIdentity {
+        id: of.producer,
+        epoch: of.epoch,
+        first_sequence: None,
+    });
     let mut builder = BatchBuilder::new(
         Offset::ZERO,
         Codec::None,
         TimestampType::CreateTime,
-        None,
-        false,
+        producer,
+        transaction.is_some(),
     );
     for record in records {
         builder.push(at, Some(&record.key), record.value.as_deref(), &[]);
@@ -340,15 +367,36 @@ fn append(log: &Arc<PartitionLog>, at: TimestampMs, records: &[Record]) -> Outco
             return Outcome::Refused(AppendFailure::TooLarge);
         }
     };
-    match log.append(batch) {
-        Ok(appended) => match appended.durability {
-            Durability::Durable => Outcome::Durable,
-            Durability::Pending(receiver) => Outcome::Waiting(receiver),
-        },
+    match log.append_verified(batch, transaction.and_then(|of| of.ticket)) {
+        Ok(appended) => outcome(appended.durability),
         Err(error) => {
             warn!(partition = %log.id(), error = &error as &dyn std::error::Error, "group records were not written");
             Outcome::Refused(failure(&error))
         }
+    }
+}
+
+fn append_marker(log: &Arc<PartitionLog>, end: EndTransaction) -> Outcome {
+    let marker = Marker {
+        producer: end.producer,
+        epoch: end.epoch,
+        coordinator_epoch: end.coordinator_epoch,
+        commit: end.commit,
+        epoch_rises: end.epoch_rises,
+    };
+    match log.append_marker(marker) {
+        Ok(durability) => outcome(durability),
+        Err(error) => {
+            info!(partition = %log.id(), producer = %end.producer, error = &error as &dyn std::error::Error, "transaction marker was not written");
+            Outcome::Refused(failure(&error))
+        }
+    }
+}
+
+fn outcome(durability: Durability) -> Outcome {
+    match durability {
+        Durability::Durable => Outcome::Durable,
+        Durability::Pending(receiver) => Outcome::Waiting(receiver),
     }
 }
 
@@ -360,7 +408,17 @@ fn failure(error: &AppendError) -> AppendFailure {
         AppendError::Full(_) | AppendError::Switching | AppendError::Sealed => {
             AppendFailure::Unavailable
         }
-        // A coordinator is no idempotent producer, so there is no sequence to be wrong.
-        AppendError::TooLarge { .. } | AppendError::Sequence(_) => AppendFailure::TooLarge,
+        AppendError::TooLarge { .. } => AppendFailure::TooLarge,
+        AppendError::Sequence(SequenceError::Fenced { .. })
+        | AppendError::Marker(MarkerRefused::Fenced { .. }) => AppendFailure::ProducerFenced,
+        // The records of a coordinator have no sequences to be wrong.
+        AppendError::Sequence(
+            SequenceError::NoTransaction { .. }
+            | SequenceError::NotTransactional { .. }
+            | SequenceError::OutOfOrder { .. },
+        ) => AppendFailure::NoTransaction,
+        AppendError::Marker(MarkerRefused::CoordinatorFenced { .. }) => {
+            AppendFailure::CoordinatorFenced
+        }
     }
 }

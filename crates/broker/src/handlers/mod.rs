@@ -8,6 +8,7 @@ pub(crate) mod metadata;
 pub(crate) mod offsets;
 pub(crate) mod produce;
 pub(crate) mod producer_id;
+pub(crate) mod producers;
 pub(crate) mod reassignment;
 pub(crate) mod topics;
 

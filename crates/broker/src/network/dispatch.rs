@@ -20,7 +20,8 @@ use super::connection::{Answer, ClientInfo};
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
 use crate::handlers::{
-    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, reassignment, topics,
+    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, producers,
+    reassignment, topics,
 };
 use crate::metrics::BrokerMetrics;
 
@@ -53,6 +54,7 @@ const SERVED: &[ApiKey] = &[
     ApiKey::IncrementalAlterConfigs,
     ApiKey::OffsetDelete,
     ApiKey::DescribeCluster,
+    ApiKey::DescribeProducers,
     ApiKey::ListConfigResources,
     ApiKey::DescribeTopicPartitions,
     ApiKey::ElectLeaders,
@@ -213,6 +215,9 @@ impl Dispatcher {
             }
             RequestKind::InitProducerId(r) => {
                 ResponseKind::InitProducerId(producer_id::init_producer_id(broker, r).await)
+            }
+            RequestKind::DescribeProducers(r) => {
+                ResponseKind::DescribeProducers(producers::describe_producers(broker, r))
             }
             RequestKind::CreateTopics(r) => {
                 ResponseKind::CreateTopics(topics::create_topics(broker, r).await)

@@ -59,6 +59,14 @@ pub(crate) fn delete_topics(cx: &mut Context<'_>, topics: &[(TopicName, Option<T
             }
         }
     }
+    // Those of open transactions go with them, by the same tombstones.
+    for (group, target, pending) in cx.journal.offsets.pending.iter() {
+        if is_deleted(target, pending.topic_id)
+            && cx.journal.offsets.newest_committed(group, target).is_none()
+        {
+            writes.push(Write::Offset(group.clone(), target.clone(), None));
+        }
+    }
     append_in_batches(cx, writes);
 }
 
