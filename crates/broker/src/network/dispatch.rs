@@ -20,8 +20,7 @@ use super::connection::{Answer, ClientInfo};
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
 use crate::handlers::{
-    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, producers,
-    reassignment, topics,
+    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, reassignment, topics,
 };
 use crate::metrics::BrokerMetrics;
 
@@ -54,13 +53,17 @@ const SERVED: &[ApiKey] = &[
     ApiKey::IncrementalAlterConfigs,
     ApiKey::OffsetDelete,
     ApiKey::DescribeCluster,
-    ApiKey::DescribeProducers,
     ApiKey::ListConfigResources,
     ApiKey::DescribeTopicPartitions,
     ApiKey::ElectLeaders,
     ApiKey::AlterPartitionReassignments,
     ApiKey::ListPartitionReassignments,
 ];
+
+/// What ApiVersions lists, and what is accepted.
+fn advertised() -> Result<Advertised, AdvertiseError> {
+    Advertised::new(SERVED.iter().copied())
+}
 
 /// What becomes of a request.
 pub(super) enum Handled {
@@ -82,7 +85,7 @@ impl Dispatcher {
     pub(crate) fn new(broker: Arc<Broker>, limits: DecodeLimits) -> Result<Self, AdvertiseError> {
         Ok(Self {
             broker,
-            advertised: Advertised::new(SERVED.iter().copied())?,
+            advertised: advertised()?,
             limits,
         })
     }
@@ -216,9 +219,6 @@ impl Dispatcher {
             RequestKind::InitProducerId(r) => {
                 ResponseKind::InitProducerId(producer_id::init_producer_id(broker, r).await)
             }
-            RequestKind::DescribeProducers(r) => {
-                ResponseKind::DescribeProducers(producers::describe_producers(broker, r))
-            }
             RequestKind::CreateTopics(r) => {
                 ResponseKind::CreateTopics(topics::create_topics(broker, r).await)
             }
@@ -306,3 +306,6 @@ impl Dispatcher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

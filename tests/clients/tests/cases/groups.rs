@@ -35,10 +35,10 @@ pub(crate) async fn find_coordinator(client: &mut RawClient, group: &str) -> Res
 /// A member of a classic group, played by hand.
 #[derive(Debug, Clone)]
 pub(crate) struct Member {
-    group: String,
-    topic: String,
-    instance: Option<String>,
-    session_timeout_ms: i32,
+    pub(crate) group: String,
+    pub(crate) topic: String,
+    pub(crate) instance: Option<String>,
+    pub(crate) session_timeout_ms: i32,
     pub(crate) id: String,
     pub(crate) generation: i32,
 }
@@ -78,7 +78,7 @@ impl Member {
     }
 
     /// Joins until answered with anything but "loading" or "take this id".
-    async fn join(&mut self, client: &mut RawClient) -> Result<JoinGroupResponse> {
+    pub(crate) async fn join(&mut self, client: &mut RawClient) -> Result<JoinGroupResponse> {
         find_coordinator(client, &self.group).await?;
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -101,7 +101,11 @@ impl Member {
     }
 
     /// Syncs; a leader passes assignments (member id, bytes). Gives its own assignment.
-    async fn sync(&self, client: &mut RawClient, assignments: &[(&str, &[u8])]) -> Result<Bytes> {
+    pub(crate) async fn sync(
+        &self,
+        client: &mut RawClient,
+        assignments: &[(&str, &[u8])],
+    ) -> Result<Bytes> {
         let assignments = assignments
             .iter()
             .map(|(id, bytes)| {
@@ -136,7 +140,7 @@ impl Member {
         Self::new(group, topic, None).joined_alone(client).await
     }
 
-    fn new(group: &str, topic: &str, instance: Option<&str>) -> Self {
+    pub(crate) fn new(group: &str, topic: &str, instance: Option<&str>) -> Self {
         Self {
             group: group.to_owned(),
             topic: topic.to_owned(),
@@ -147,7 +151,7 @@ impl Member {
         }
     }
 
-    async fn joined_alone(self, client: &mut RawClient) -> Result<Self> {
+    pub(crate) async fn joined_alone(self, client: &mut RawClient) -> Result<Self> {
         let mut member = self;
         member.join(client).await?;
         let id = member.id.clone();
@@ -163,7 +167,7 @@ impl Member {
         Ok(())
     }
 
-    async fn heartbeat_code(&self, client: &mut RawClient) -> Result<i16> {
+    pub(crate) async fn heartbeat_code(&self, client: &mut RawClient) -> Result<i16> {
         let request = HeartbeatRequest::default()
             .with_group_id(GroupId(text(&self.group)))
             .with_generation_id(self.generation)
@@ -197,7 +201,7 @@ impl Member {
     }
 }
 
-async fn group_state(client: &mut RawClient, group: &str) -> Result<(String, usize)> {
+pub(crate) async fn group_state(client: &mut RawClient, group: &str) -> Result<(String, usize)> {
     let request = DescribeGroupsRequest::default().with_groups(vec![GroupId(text(group))]);
     let answer = client.call(5, &request).await?;
     let described = answer.groups.first().context("no description")?;

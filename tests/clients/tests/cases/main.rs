@@ -10,6 +10,7 @@ mod fetch_sessions;
 mod fetch_topics;
 mod group_offsets;
 mod groups;
+mod moves;
 mod ops;
 mod produce;
 mod produce_formats;

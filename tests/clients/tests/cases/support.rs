@@ -12,6 +12,7 @@ use tidegate_harness::{Broker, BrokerOptions, RawClient, Target};
 pub(crate) mod errors {
     pub(crate) const NONE: i16 = 0;
     pub(crate) const OFFSET_OUT_OF_RANGE: i16 = 1;
+    pub(crate) const NOT_LEADER_OR_FOLLOWER: i16 = 6;
     pub(crate) const MESSAGE_TOO_LARGE: i16 = 10;
     pub(crate) const OFFSET_METADATA_TOO_LARGE: i16 = 12;
     pub(crate) const COORDINATOR_LOAD_IN_PROGRESS: i16 = 14;
@@ -34,6 +35,7 @@ pub(crate) mod errors {
     pub(crate) const UNSUPPORTED_COMPRESSION_TYPE: i16 = 76;
     pub(crate) const MEMBER_ID_REQUIRED: i16 = 79;
     pub(crate) const FENCED_INSTANCE_ID: i16 = 82;
+    pub(crate) const NO_REASSIGNMENT_IN_PROGRESS: i16 = 85;
     pub(crate) const INVALID_RECORD: i16 = 87;
     pub(crate) const UNKNOWN_TOPIC_ID: i16 = 100;
     pub(crate) const INCONSISTENT_TOPIC_ID: i16 = 103;

@@ -10,7 +10,7 @@ use tidegate_harness::{RawClient, TestBatch};
 use crate::ops::{create_topic, end_offset, produce, produce_request};
 use crate::support::{connect, errors, now_ms};
 
-async fn producer_id(client: &mut RawClient) -> Result<(i64, i16)> {
+pub(crate) async fn producer_id(client: &mut RawClient) -> Result<(i64, i16)> {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let request = InitProducerIdRequest::default()
