@@ -60,6 +60,7 @@ unanswered!(
     CommitObjectsError,
     AdvanceLogStartError,
     AllocateProducerIdsError,
+    UnregisterBrokerError,
     AdminError
 );
 
@@ -229,6 +230,9 @@ controller! {
         => Vec<Result<(), CreatePartitionsError>>, ControllerUnavailable, Shown;
     alter_configs: AlterConfigs
         => Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable, Shown;
+    alter_quotas: AlterQuotas
+        => Vec<Result<(), TooManyQuotas>>, ControllerUnavailable, Shown;
+    unregister_broker: UnregisterBroker => (), UnregisterBrokerError, Shown;
     commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError, Unseen;
     advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError, Unseen;
     allocate_producer_ids: AllocateProducerIds

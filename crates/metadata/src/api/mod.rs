@@ -17,11 +17,13 @@ use crate::model::{ObjectStatus, PartitionState, StoredObjectKey};
 mod brokers;
 mod commits;
 mod moves;
+mod quotas;
 mod topics;
 
 pub use brokers::*;
 pub use commits::*;
 pub use moves::*;
+pub use quotas::*;
 pub use topics::*;
 
 /// Why the controller gave no answer. All but `Deposed` and `Closed` pass by themselves.
@@ -98,6 +100,18 @@ pub trait ControllerApi: Send + Sync {
         &self,
         request: AlterConfigs,
     ) -> Result<Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable>;
+
+    /// One answer per entity, in the order of the request.
+    async fn alter_quotas(
+        &self,
+        request: AlterQuotas,
+    ) -> Result<Vec<Result<(), TooManyQuotas>>, ControllerUnavailable>;
+
+    /// Forgets a broker that is gone for good.
+    async fn unregister_broker(
+        &self,
+        request: UnregisterBroker,
+    ) -> Result<(), UnregisterBrokerError>;
 
     /// Commits objects. One outcome per object, in the order of the request.
     async fn commit_objects(

@@ -312,6 +312,7 @@ impl ControllerTask {
             | Change::Partition(..)
             | Change::Broker(..)
             | Change::Configs(..)
+            | Change::Quotas(..)
             | Change::ProducerIds(..)
             | Change::Segment(_, None)
             | Change::Object(..)

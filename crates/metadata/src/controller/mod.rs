@@ -12,13 +12,13 @@ use uuid::Uuid;
 
 use crate::api::{
     AdvanceLogStart, AdvanceLogStartError, AllocateProducerIds, AllocateProducerIdsError,
-    AlterConfigs, BrokerChangeError, BrokerView, CancelTargets, CommitMoves, CommitObjects,
+    AlterConfigs, AlterQuotas, BrokerChangeError, BrokerView, CancelTargets, CommitMoves, CommitObjects,
     CommitObjectsError, ControllerApi, ControllerUnavailable, CreatePartitions,
     CreatePartitionsError, CreateTopicError, CreateTopics, CreatedTopic, DeletableObject,
     DeletableQuery, DeleteTopics, FailOver, FailOverError, FailedOver, LeadershipTaken,
     LedPartition, MovesCommitted, ObjectOutcome, PendingMove, ProducerIdBlock, RegisterBroker,
     RegisterBrokerError, Registered, SegmentPage, SegmentQuery, SetAlive, SetDraining,
-    SetPlacements, SetTargets, TakeLeadership, TakeLeadershipError, UnknownTopic, UnregisterBroker,
+    SetPlacements, SetTargets, TakeLeadership, TakeLeadershipError, TooManyQuotas, UnknownTopic, UnregisterBroker,
     UnregisterBrokerError, Wish, WishRefused,
 };
 use crate::image::{ClusterImage, Configs};
@@ -223,17 +223,6 @@ impl ControllerHandle {
         self.submit(request).await
     }
 
-    /// Forgets a broker.
-    ///
-    /// # Errors
-    /// See [`UnregisterBrokerError`].
-    pub async fn unregister_broker(
-        &self,
-        request: UnregisterBroker,
-    ) -> Result<(), UnregisterBrokerError> {
-        self.submit(request).await
-    }
-
     /// All wanted moves that aren't carried out yet.
     ///
     /// # Errors
@@ -327,6 +316,20 @@ impl ControllerApi for ControllerHandle {
         &self,
         request: AlterConfigs,
     ) -> Result<Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable> {
+        self.submit(request).await
+    }
+
+    async fn alter_quotas(
+        &self,
+        request: AlterQuotas,
+    ) -> Result<Vec<Result<(), TooManyQuotas>>, ControllerUnavailable> {
+        self.submit(request).await
+    }
+
+    async fn unregister_broker(
+        &self,
+        request: UnregisterBroker,
+    ) -> Result<(), UnregisterBrokerError> {
         self.submit(request).await
     }
 

@@ -11,6 +11,7 @@ use tidegate_types::{
     BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, TopicId, TopicName,
 };
 
+use crate::api::{QuotaEntity, QuotaLimits};
 use crate::model::Endpoint;
 
 mod delta;
@@ -117,6 +118,7 @@ pub struct ClusterImage {
     pub(crate) brokers: Arc<BTreeMap<BrokerId, BrokerImage>>,
     pub(crate) broker_default_configs: Arc<Configs>,
     pub(crate) broker_configs: Arc<BTreeMap<BrokerId, Configs>>,
+    pub(crate) quotas: Arc<BTreeMap<QuotaEntity, QuotaLimits>>,
 }
 
 impl ClusterImage {
@@ -133,6 +135,7 @@ impl ClusterImage {
             brokers: Arc::default(),
             broker_default_configs: Arc::default(),
             broker_configs: Arc::default(),
+            quotas: Arc::default(),
         }
     }
 
@@ -185,6 +188,11 @@ impl ClusterImage {
     /// The cluster-wide dynamic broker configs.
     pub fn broker_default_configs(&self) -> &Configs {
         &self.broker_default_configs
+    }
+
+    /// The client quotas of the cluster. The same `Arc` as long as nothing changes.
+    pub fn quotas(&self) -> &Arc<BTreeMap<QuotaEntity, QuotaLimits>> {
+        &self.quotas
     }
 
     /// One broker's own dynamic configs; `None` if none are set.

@@ -74,6 +74,12 @@ pub struct Configs {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct Quotas {
+    #[prost(btree_map = "string, double", tag = "1")]
+    pub limits: BTreeMap<String, f64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct Topic {
     #[prost(string, tag = "1")]
     pub name: String,

@@ -10,6 +10,7 @@ use tidegate_types::{
 };
 use uuid::Uuid;
 
+use crate::api::QuotaLimits;
 use crate::envelope::DecodeError;
 use crate::image::Configs;
 use crate::model::{
@@ -77,6 +78,12 @@ impl BrokerRow {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ConfigsRow {
     pub(crate) configs: Configs,
+}
+
+/// The limits of one entity.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct QuotasRow {
+    pub(crate) limits: QuotaLimits,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::{
     BrokerRow, ClusterRow, ConfigsRow, ControllerEpochRow, DeletedTopicRow, DroppedRow, ObjectRow,
-    PartitionRow, ProducerIdsRow, Row, SegmentRow, Target, TopicRow, message,
+    PartitionRow, ProducerIdsRow, QuotasRow, Row, SegmentRow, Target, TopicRow, message,
 };
+use crate::api::QuotaLimit;
 use crate::envelope::{self, DecodeError};
 use crate::model::{ByteSpan, CheckpointRef, Endpoint, EpochStart, StoredObjectKey, WriterState};
 
@@ -39,6 +40,7 @@ stored_as!(ControllerEpochRow, message::ControllerEpoch);
 stored_as!(ProducerIdsRow, message::ProducerIds);
 stored_as!(BrokerRow, message::Broker);
 stored_as!(ConfigsRow, message::Configs);
+stored_as!(QuotasRow, message::Quotas);
 stored_as!(TopicRow, message::Topic);
 stored_as!(DeletedTopicRow, message::DeletedTopic);
 stored_as!(PartitionRow, message::Partition);
@@ -144,6 +146,25 @@ impl Stored for message::Configs {
     fn into_row(self) -> Result<ConfigsRow, DecodeError> {
         Ok(ConfigsRow {
             configs: self.configs,
+        })
+    }
+}
+
+impl Stored for message::Quotas {
+    type Row = QuotasRow;
+    fn from_row(row: &QuotasRow) -> Self {
+        let limits = row.limits.iter();
+        Self {
+            limits: limits.map(|(key, l)| (key.clone(), l.get())).collect(),
+        }
+    }
+    fn into_row(self) -> Result<QuotasRow, DecodeError> {
+        let limits = self.limits.into_iter().map(|(key, value)| {
+            let limit = QuotaLimit::try_from(value);
+            Ok((key, limit.map_err(|_| DecodeError::Invalid("a quota"))?))
+        });
+        Ok(QuotasRow {
+            limits: limits.collect::<Result<_, DecodeError>>()?,
         })
     }
 }

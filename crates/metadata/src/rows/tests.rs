@@ -167,6 +167,44 @@ fn rows_are_written_as_release_1_wrote_them() {
 }
 
 #[test]
+fn quotas_are_written_as_their_first_release_wrote_them() {
+    use crate::api::{QuotaEntity, QuotaLimit, QuotaName};
+    let entity = QuotaEntity {
+        user: Some(QuotaName::Named("al/ice".into())),
+        client_id: Some(QuotaName::Default),
+        ip: None,
+    };
+    let address = QuotaEntity {
+        ip: Some(QuotaName::Named("10.0.0.3".into())),
+        ..QuotaEntity::default()
+    };
+    let row = QuotasRow {
+        limits: [(
+            "producer_byte_rate".to_owned(),
+            QuotaLimit::try_from(1024.5).unwrap(),
+        )]
+        .into(),
+    };
+    let mut lines = Vec::new();
+    for entity in [entity, address] {
+        let key = keys::quotas(&entity);
+        assert_eq!(keys::parse_quotas(&key).unwrap(), entity);
+        for cut in 2..key.len() {
+            assert_ne!(keys::parse_quotas(&key[..cut]).ok().as_ref(), Some(&entity));
+        }
+        line(&mut lines, &key, &row);
+    }
+    let written = lines.join("\n") + "\n";
+    let golden = include_str!("../../testdata/quotas-v1.txt");
+    assert_eq!(written, golden, "written now:\n{written}");
+    let key = keys::quotas(&QuotaEntity::default());
+    let none = message::Quotas {
+        limits: [("x".to_owned(), f64::NAN)].into(),
+    };
+    assert!(QuotasRow::open(&key, &envelope::seal(&key, &none)).is_err());
+}
+
+#[test]
 fn rows_that_cannot_be_are_refused() {
     let key = keys::object(&object_of());
     let both = message::Object {

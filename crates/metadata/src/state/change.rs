@@ -6,11 +6,12 @@ use bytes::Bytes;
 use tidegate_types::{BrokerId, PartitionId, TimestampMs, TopicId};
 
 use super::{Contradiction, State, TopicState, folded};
+use crate::api::{QuotaEntity, QuotaLimits};
 use crate::image::Configs;
 use crate::keys::{self, SegmentKey, Table};
 use crate::model::StoredObjectKey;
 use crate::rows::{
-    BrokerRow, ConfigsRow, DeletedTopicRow, DroppedRow, ObjectRow, PartitionRow, ProducerIdsRow,
+    BrokerRow, ConfigsRow, DeletedTopicRow, DroppedRow, ObjectRow, PartitionRow, ProducerIdsRow, QuotasRow,
     Row, SegmentRow, TopicRow,
 };
 
@@ -24,6 +25,8 @@ pub(crate) enum Change {
     Broker(BrokerId, BrokerRow),
     /// Of one broker, or the default of all.
     Configs(Option<BrokerId>, Configs),
+    /// Of one entity; without limits its row goes.
+    Quotas(QuotaEntity, QuotaLimits),
     ProducerIds(ProducerIdsRow),
     Segment(SegmentKey, Option<SegmentRow>),
     Object(StoredObjectKey, Option<ObjectRow>),
@@ -52,6 +55,15 @@ impl Change {
                     configs: configs.clone(),
                 };
                 row(keys::configs(*id), (!configs.is_empty()).then_some(&stored))
+            }
+            Self::Quotas(entity, limits) => {
+                let stored = QuotasRow {
+                    limits: limits.clone(),
+                };
+                row(
+                    keys::quotas(entity),
+                    (!limits.is_empty()).then_some(&stored),
+                )
             }
             Self::ProducerIds(ids) => row(keys::single(Table::ProducerIds), Some(ids)),
             Self::Segment(key, segment) => row(keys::segment(*key), segment.as_ref()),
@@ -95,6 +107,15 @@ impl State {
                     self.configs.insert(*id, configs.clone());
                 }
                 self.picture.touch_configs();
+                Ok(())
+            }
+            Change::Quotas(entity, limits) => {
+                if limits.is_empty() {
+                    self.quotas.remove(entity);
+                } else {
+                    self.quotas.insert(entity.clone(), limits.clone());
+                }
+                self.picture.touch_quotas();
                 Ok(())
             }
             Change::ProducerIds(row) => {

@@ -229,6 +229,9 @@ wire! {
         => Vec<Result<(), CreatePartitionsError>>, ControllerUnavailable;
     alter_configs: AlterConfigs
         => Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable;
+    alter_quotas: AlterQuotas
+        => Vec<Result<(), TooManyQuotas>>, ControllerUnavailable;
+    unregister_broker: UnregisterBroker => (), UnregisterBrokerError;
     commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError;
     advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError;
     allocate_producer_ids: AllocateProducerIds => ProducerIdBlock, AllocateProducerIdsError;

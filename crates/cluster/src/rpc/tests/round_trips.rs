@@ -227,6 +227,22 @@ async fn topics(rig: &Rig) {
             validate_only: false,
         })
         => Ok(vec![Ok(configs()), Err(UnknownTopic(topic()))]), Err(unavailable));
+    carries!(fake, remote, unregister_broker(UnregisterBroker { broker: broker(1) })
+        => Ok(()), Err(UnregisterBrokerError::Alive(broker(1))));
+    let entity = QuotaEntity {
+        user: Some(QuotaName::Default),
+        client_id: Some(QuotaName::Named("c".to_owned())),
+        ip: None,
+    };
+    let change = QuotaChange {
+        key: "producer_byte_rate".to_owned(),
+        limit: QuotaLimit::try_from(1.5).ok(),
+    };
+    carries!(fake, remote, alter_quotas(AlterQuotas {
+            entities: vec![(entity.clone(), vec![change.clone()])],
+            validate_only: true,
+        })
+        => Ok(vec![Ok(()), Err(TooManyQuotas { limit: 3 })]), Err(unavailable));
 }
 
 #[tokio::test]

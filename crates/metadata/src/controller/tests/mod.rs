@@ -25,6 +25,7 @@ mod leadership;
 mod moves;
 mod property;
 mod property_moves;
+mod quotas;
 mod rules;
 
 const NOW: TimestampMs = TimestampMs::new(1_700_000_000_000);
