@@ -1,6 +1,7 @@
 //! Kafka's error codes, and the only place that maps this broker's errors to them.
 
 use tidegate_coordinator::GroupError;
+use tidegate_coordinator::transactions::TransactionError;
 use tidegate_metadata::ControllerUnavailable;
 use tidegate_metadata::api::{
     AdvanceLogStartError, AllocateProducerIdsError, AssignmentFault, CreatePartitionsError,
@@ -21,6 +22,14 @@ macro_rules! error_codes {
             /// The number on the wire.
             pub fn code(self) -> i16 {
                 match self { $(Self::$name => $code,)* }
+            }
+
+            /// The code of a number; `None` if this build doesn't know it.
+            pub fn from_code(code: i16) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
             }
         }
     };
@@ -65,6 +74,7 @@ error_codes! {
     DuplicateSequenceNumber = 46,
     InvalidProducerEpoch = 47,
     InvalidTxnState = 48,
+    OperationNotAttempted = 55,
     InvalidProducerIdMapping = 49,
     InvalidTransactionTimeout = 50,
     ConcurrentTransactions = 51,
@@ -268,6 +278,30 @@ impl From<&GroupError> for ErrorCode {
             GroupError::TransactionCoordinatorFenced => Self::TransactionCoordinatorFenced,
             GroupError::UnknownServerError => Self::UnknownServerError,
             GroupError::InvalidRequest | GroupError::MemberMetadataTooLarge => Self::InvalidRequest,
+        }
+    }
+}
+
+impl From<&TransactionError> for ErrorCode {
+    fn from(error: &TransactionError) -> Self {
+        match error {
+            TransactionError::CoordinatorLoadInProgress => Self::CoordinatorLoadInProgress,
+            TransactionError::CoordinatorNotAvailable => Self::CoordinatorNotAvailable,
+            TransactionError::NotCoordinator => Self::NotCoordinator,
+            TransactionError::InvalidRequest => Self::InvalidRequest,
+            TransactionError::InvalidTransactionTimeout => Self::InvalidTransactionTimeout,
+            TransactionError::InvalidProducerIdMapping => Self::InvalidProducerIdMapping,
+            TransactionError::ProducerFenced => Self::ProducerFenced,
+            TransactionError::ConcurrentTransactions => Self::ConcurrentTransactions,
+            TransactionError::InvalidTxnState => Self::InvalidTxnState,
+            TransactionError::TransactionAbortable => Self::TransactionAbortable,
+            TransactionError::TransactionalIdNotFound => Self::TransactionalIdNotFound,
+            // Kafka has no limit on transactional ids; producers give up on this one, as they should.
+            TransactionError::TooManyTransactionalIds => Self::PolicyViolation,
+            // Handlers ask again before they answer with it.
+            TransactionError::UnknownServerError | TransactionError::ProducerIdNeeded => {
+                Self::UnknownServerError
+            }
         }
     }
 }

@@ -5,8 +5,8 @@
 //! topic's durability mode says so. It deliberately doesn't know: how logs, WALs and objects are laid out, where its
 //! settings come from, and the HTTP API.
 //!
-//! Where things are: `network` has connections and dispatch; `handlers` one function per request; `groups` the
-//! coordinators it hosts; `handover` its part in moves; `node` start-up, recovery and the background work; `error_code` the only mapping to
+//! Where things are: `network` has connections and dispatch; `handlers` one function per request; `groups` and
+//! `transactions` the coordinators it hosts; `handover` its part in moves; `node` start-up, recovery and the background work; `error_code` the only mapping to
 //! Kafka's codes.
 
 mod broker;
@@ -22,6 +22,7 @@ mod network;
 mod node;
 mod producer_ids;
 mod queries;
+mod transactions;
 
 pub use broker::{Broker, BrokerOptions};
 pub use network::{ListenError, NetworkLimits};
@@ -30,4 +31,5 @@ pub use node::{
     ObjectWalSettings, Readiness, StartError, WalSettings,
 };
 pub use tidegate_coordinator::GroupConfig;
+pub use tidegate_coordinator::transactions::TransactionConfig;
 pub use tidegate_kafka_wire::{bounds::DecodeLimits, frame::FrameLimits};

@@ -8,14 +8,14 @@ use tidegate_broker::config::{
     topic_config,
 };
 use tidegate_broker::{
-    BrokerOptions, ClusterSettings, DecodeLimits, FrameLimits, GroupConfig, MemorySettings,
+    BrokerOptions, ClusterSettings, DecodeLimits, FrameLimits, GroupConfig, MemorySettings, TransactionConfig,
     NetworkLimits, NodeSettings, ObjectWalSettings, WalSettings,
 };
 use tidegate_metadata::Endpoint;
 use tidegate_object_storage::{StoreOptions, TimeLimits};
 use tidegate_partition_log::UploadLimits;
 
-use crate::config::{ByteSize, Config, Groups, Setting, TOPIC_DEFAULTS, TopicConfig, TopicConfigs};
+use crate::config::{ByteSize, Config, Groups, Setting, TOPIC_DEFAULTS, TopicConfig, TopicConfigs, Transactions};
 
 /// The topic config that `durability` is the default of.
 const DURABILITY: &str = "tidegate.durability";
@@ -142,8 +142,10 @@ fn broker_options(config: &Config) -> BrokerOptions {
         default_partitions: topics.default_partitions,
         default_replication_factor: topics.default_replication_factor,
         offsets_partitions: config.groups.offsets_partitions,
+        transactions_partitions: config.transactions.state_partitions,
         fetch_max_bytes: config.kafka.fetch_max_bytes.in_memory(),
         groups: group_config(&config.groups),
+        transactions: transaction_config(&config.transactions),
         topic_defaults: TopicDefaults::new(defaults),
         shown_configs: shown_configs(config),
         log_dir: config.top.data_dir.show(),
@@ -170,6 +172,17 @@ fn group_config(groups: &Groups) -> GroupConfig {
         max_member_metadata_bytes: groups.max_member_bytes.in_memory(),
         max_pending_appends: groups.max_pending_appends,
         ..GroupConfig::default()
+    }
+}
+
+fn transaction_config(transactions: &Transactions) -> TransactionConfig {
+    TransactionConfig {
+        max_timeout_ms: milliseconds(transactions.max_timeout),
+        id_expiration_ms: u64::try_from(transactions.id_expiration.as_millis()).unwrap_or(u64::MAX),
+        expiration_check_interval_ms: u64::from(milliseconds(transactions.expiration_check)),
+        max_transactional_ids: transactions.max_ids,
+        max_pending_appends: transactions.max_pending_appends,
+        ..TransactionConfig::default()
     }
 }
 
@@ -232,6 +245,10 @@ fn shown_configs(config: &Config) -> BTreeMap<String, String> {
         (
             "offsets.topic.num.partitions",
             config.groups.offsets_partitions.show(),
+        ),
+        (
+            "transaction.state.log.num.partitions",
+            config.transactions.state_partitions.show(),
         ),
         ("log.dirs", config.top.data_dir.show()),
     ];

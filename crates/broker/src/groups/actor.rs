@@ -101,18 +101,18 @@ impl Deletions {
 
 /// The clock in the coordinator's terms: milliseconds since the host began.
 #[derive(Clone)]
-pub(super) struct HostClock {
+pub(crate) struct HostClock {
     clock: SharedClock,
     base: Instant,
 }
 
 impl HostClock {
-    pub(super) fn new(clock: SharedClock) -> Self {
+    pub(crate) fn new(clock: SharedClock) -> Self {
         let base = clock.now();
         Self { clock, base }
     }
 
-    pub(super) fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         let since = self.clock.now().saturating_duration_since(self.base);
         Now {
             monotonic_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
@@ -121,7 +121,7 @@ impl HostClock {
     }
 
     /// Far deadlines come as "in an hour": the actor looks again then.
-    fn instant(&self, at_ms: u64) -> Instant {
+    pub(crate) fn instant(&self, at_ms: u64) -> Instant {
         self.base
             .checked_add(Duration::from_millis(at_ms))
             .unwrap_or_else(|| self.clock.now() + Duration::from_secs(3600))

@@ -8,4 +8,5 @@ mod host;
 mod load;
 mod notice;
 
+pub(crate) use actor::HostClock;
 pub(crate) use host::{GroupHost, partition_of};

@@ -7,10 +7,10 @@ pub(crate) mod groups;
 pub(crate) mod metadata;
 pub(crate) mod offsets;
 pub(crate) mod produce;
-pub(crate) mod producer_id;
 pub(crate) mod producers;
 pub(crate) mod reassignment;
 pub(crate) mod topics;
+pub(crate) mod transactions;
 
 use kafka_protocol::protocol::StrBytes;
 

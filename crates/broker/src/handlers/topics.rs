@@ -24,7 +24,7 @@ use tidegate_types::{BrokerId, TopicId, TopicName};
 
 use super::text;
 use crate::broker::{Broker, TopicRef};
-use crate::catalog::{OFFSETS_TOPIC, is_internal};
+use crate::catalog::{OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal};
 use crate::config::{TOPIC_CONFIGS, topic_config};
 use crate::error_code::ErrorCode;
 
@@ -181,6 +181,7 @@ fn layout(
     }
     let partitions = match topic.num_partitions {
         -1 if name.as_str() == OFFSETS_TOPIC => broker.options.offsets_partitions,
+        -1 if name.as_str() == TRANSACTIONS_TOPIC => broker.options.transactions_partitions,
         -1 => broker.options.default_partitions,
         count => u32::try_from(count)
             .ok()
@@ -245,18 +246,18 @@ pub(crate) async fn create_with_defaults(broker: &Broker, names: Vec<TopicName>)
     let topics = names
         .into_iter()
         .map(|name| {
-            let offsets = name.as_str() == OFFSETS_TOPIC;
+            let partitions = match name.as_str() {
+                OFFSETS_TOPIC => broker.options.offsets_partitions,
+                TRANSACTIONS_TOPIC => broker.options.transactions_partitions,
+                _ => broker.options.default_partitions,
+            };
             NewTopic {
                 layout: TopicLayout::Count {
-                    partitions: if offsets {
-                        broker.options.offsets_partitions
-                    } else {
-                        broker.options.default_partitions
-                    },
+                    partitions,
                     replication_factor: broker.options.default_replication_factor,
                 },
-                configs: if offsets {
-                    offsets_configs()
+                configs: if is_internal(name.as_str()) {
+                    internal_configs()
                 } else {
                     BTreeMap::new()
                 },
@@ -290,7 +291,7 @@ pub(crate) async fn create_with_defaults(broker: &Broker, names: Vec<TopicName>)
     }
 }
 
-fn offsets_configs() -> BTreeMap<String, String> {
+fn internal_configs() -> BTreeMap<String, String> {
     [
         ("cleanup.policy", "compact"),
         ("compression.type", "producer"),

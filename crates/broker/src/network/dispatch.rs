@@ -20,7 +20,7 @@ use super::connection::{Answer, ClientInfo};
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
 use crate::handlers::{
-    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, reassignment, topics,
+    cluster, configs, fetch, groups, metadata, offsets, produce, reassignment, topics, transactions,
 };
 use crate::metrics::BrokerMetrics;
 
@@ -216,8 +216,13 @@ impl Dispatcher {
             RequestKind::DeleteRecords(r) => {
                 ResponseKind::DeleteRecords(offsets::delete_records(broker, r).await)
             }
-            RequestKind::InitProducerId(r) => {
-                ResponseKind::InitProducerId(producer_id::init_producer_id(broker, r).await)
+            r @ (RequestKind::InitProducerId(_)
+            | RequestKind::AddPartitionsToTxn(_)
+            | RequestKind::AddOffsetsToTxn(_)
+            | RequestKind::EndTxn(_)
+            | RequestKind::DescribeTransactions(_)
+            | RequestKind::ListTransactions(_)) => {
+                return transactions::handle(broker, r, version).await;
             }
             RequestKind::CreateTopics(r) => {
                 ResponseKind::CreateTopics(topics::create_topics(broker, r).await)

@@ -24,6 +24,7 @@ use crate::groups::GroupHost;
 use crate::handover::{Handover, IncomingSet, SeenController};
 use crate::network::Listener;
 use crate::producer_ids::ProducerIds;
+use crate::transactions::TransactionHost;
 
 /// `max.incremental.fetch.session.cache.slots` and the partitions in all of them.
 const SESSIONS: SessionLimits = SessionLimits {
@@ -46,6 +47,7 @@ impl Startup {
         let broker = self.broker(&joined, &parts, reconciled_watch);
         self.services.open(broker.handover.clone());
         self.queries.open(broker.clone());
+        self.transactions.open(broker.clone());
         let reconciler = Reconciler {
             opener: parts.opener.clone(),
             broker: broker.clone(),
@@ -126,6 +128,12 @@ impl Startup {
                 self.tasks.child("groups"),
                 self.clock.clone(),
                 self.settings.broker.groups.clone(),
+            ),
+            transactions: TransactionHost::new(
+                this.clone(),
+                self.tasks.child("transactions"),
+                self.clock.clone(),
+                self.settings.broker.transactions.clone(),
             ),
             producer_ids: ProducerIds::new(
                 joined.controller.clone(),

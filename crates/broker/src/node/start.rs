@@ -202,6 +202,7 @@ impl Node {
             cluster: joined,
             services: Arc::default(),
             queries: Arc::default(),
+            transactions: Arc::default(),
             storage,
             local_wal: local_wal.clone(),
             recovered: logs,

@@ -11,6 +11,8 @@ pub(super) const ADMIN: &str = "tidegate.cluster.Admin";
 pub(super) const ORDERS: &str = "tidegate.cluster.Orders";
 /// Service of [`crate::queries::BrokerQueries`].
 pub(super) const QUERIES: &str = "tidegate.cluster.Queries";
+/// Service of [`crate::transactions::BrokerTransactions`].
+pub(super) const TRANSACTIONS: &str = "tidegate.cluster.Transactions";
 /// Service with one method, [`FOLLOW`].
 pub(super) const TAILS: &str = "tidegate.cluster.Tails";
 /// Service with one method, [`OPEN`].
@@ -103,4 +105,16 @@ macro_rules! query_methods {
     };
 }
 
-pub(super) use {admin_methods, controller_methods, order_methods, query_methods};
+/// Like `order_methods`, for what brokers do for each other's transactions.
+macro_rules! transaction_methods {
+    ($apply:ident) => {
+        $apply! {
+            write_markers: Vec<TransactionMarker> => Vec<MarkerOutcome>;
+            add_partitions: AddPartitions => Vec<i16>;
+        }
+    };
+}
+
+pub(super) use {
+    admin_methods, controller_methods, order_methods, query_methods, transaction_methods,
+};

@@ -26,7 +26,7 @@ use layers::Layers;
 use memory::MemoryShares;
 pub use memory::available_bytes;
 pub use reference::{Format, effective_toml, reference};
-pub use sections::{Groups, Log};
+pub use sections::{Groups, Log, Transactions};
 pub use value::{ByteSize, LogFormat, Setting};
 
 use read::{Effective, Reader};
@@ -89,6 +89,7 @@ pub struct Config {
     /// The defaults of topic configs that are set, by their Kafka names.
     pub topic_defaults: BTreeMap<String, String>,
     pub groups: Groups,
+    pub transactions: Transactions,
     pub log: Log,
     /// Every key's value in force and its source.
     pub effective: BTreeMap<String, Effective>,
@@ -113,6 +114,7 @@ pub fn key_table(topics: &TopicConfigs) -> KeyTable {
         Memory::KEYS,
         Topics::KEYS,
         Groups::KEYS,
+        Transactions::KEYS,
         Log::KEYS,
     ];
     let defaults = topics.all.iter().map(|config| Key {
@@ -192,6 +194,7 @@ fn read_sections(
     let topic_section = Topics::read(reader);
     let topic_defaults = read_topic_defaults(reader, topics, table);
     let groups = Groups::read(reader);
+    let transactions = Transactions::read(reader);
     let log = Log::read(reader);
     let memory = validate::memory(reader, &memory?, available_bytes);
     let config = Config {

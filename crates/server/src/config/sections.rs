@@ -343,6 +343,24 @@ section! {
 }
 
 section! {
+    /// Transactions.
+    Transactions("transactions.") {
+        /// Partitions of `__transaction_state`, when it is created (`transaction.state.log.num.partitions`).
+        state_partitions: u32 = "50", range "1" to "10000";
+        /// The longest time-out that producers may ask for (`transaction.max.timeout.ms`).
+        max_timeout: Duration = "15m", range "1ms" to "20d";
+        /// How long a transactional id that isn't used is kept (`transactional.id.expiration.ms`).
+        id_expiration: Duration = "7d", range "1ms" to "3650d";
+        /// How often expired ids are looked for (`transaction.remove.expired.transaction.cleanup.interval.ms`).
+        expiration_check: Duration = "1h", range "100ms" to "1d";
+        /// Transactional ids in each partition of `__transaction_state`.
+        max_ids: usize = "100000", range "1" to "10000000";
+        /// Changes of a partition's transactions that may wait to become durable.
+        max_pending_appends: usize = "10000", range "1" to "1000000";
+    }
+}
+
+section! {
     /// The log of what the broker does, on standard error.
     Log("log.") {
         /// `text` for people, `json` for machines: one object a line.
