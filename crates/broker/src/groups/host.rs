@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tidegate_coordinator::{GroupConfig, GroupCoordinator, GroupError, partition_for};
+use tidegate_coordinator::{
+    EndTransaction, GroupConfig, GroupCoordinator, GroupError, Reply, partition_for,
+};
 use tidegate_metadata::{ClusterImage, TopicImage};
 use tidegate_partition_log::PartitionLog;
 use tidegate_runtime::{OnExit, SharedClock, Tasks};
@@ -146,6 +148,28 @@ impl GroupHost {
             .get(&partition)
             .map(|hosted| hosted.handle.clone())
             .ok_or(GroupError::NotCoordinator)
+    }
+
+    /// Ends a producer's transaction in a partition of `__consumer_offsets`. Answers when the marker is durable.
+    pub(crate) async fn end_transaction(
+        &self,
+        partition: PartitionId,
+        end: EndTransaction,
+    ) -> Result<(), GroupError> {
+        let handle = self
+            .hosting
+            .lock()
+            .coordinators
+            .get(&partition)
+            .map(|hosted| hosted.handle.clone())
+            .ok_or(GroupError::NotCoordinator)?;
+        let reply = handle
+            .answered(move |coordinator, now, token| coordinator.end_transaction(now, token, end))
+            .await;
+        match reply {
+            Some(Reply::EndTransaction(ended)) => ended,
+            Some(_) | None => Err(GroupError::NotCoordinator),
+        }
     }
 
     /// All coordinators here.

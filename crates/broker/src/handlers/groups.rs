@@ -7,6 +7,7 @@ mod offset_fetch;
 mod offsets;
 #[cfg(test)]
 mod tests;
+mod transactional_offsets;
 
 use std::net::SocketAddr;
 
@@ -57,6 +58,9 @@ pub(crate) async fn handle(
         RequestKind::OffsetFetch(r) => {
             ResponseKind::OffsetFetch(offset_fetch::offset_fetch(broker, r, version).await)
         }
+        RequestKind::TxnOffsetCommit(r) => ResponseKind::TxnOffsetCommit(
+            transactional_offsets::txn_offset_commit(broker, r, version).await,
+        ),
         RequestKind::OffsetDelete(r) => {
             ResponseKind::OffsetDelete(offsets::offset_delete(broker, r).await)
         }

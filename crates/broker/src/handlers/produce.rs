@@ -3,6 +3,8 @@
 //! A request is handled in two steps. Appending happens while the connection's later requests wait, so that one
 //! connection's batches keep their order; waiting for durability doesn't hold anybody up.
 
+mod transactional;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +84,15 @@ pub(crate) async fn append(
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let deadline = broker.clock.now() + timeout;
     let acks_valid = matches!(request.acks, -1..=1);
-    let transactional = request.transactional_id.is_some();
+    if let Some(transactional_id) = request.transactional_id.clone().filter(|_| acks_valid) {
+        let topics =
+            transactional::append(broker, &catalog, &transactional_id, request, version).await;
+        return PendingProduce {
+            topics,
+            version,
+            deadline,
+        };
+    }
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = broker.topic(&catalog, (&topic.topic).into());
@@ -93,10 +103,6 @@ pub(crate) async fn append(
                 _ if !acks_valid => Err(Refusal::new(
                     ErrorCode::InvalidRequiredAcks,
                     "acks must be -1, 0 or 1",
-                )),
-                _ if transactional => Err(Refusal::new(
-                    ErrorCode::UnsupportedVersion,
-                    "transactions aren't supported by this version of the broker",
                 )),
                 Err(code) => Err(Refusal::unknown_topic(*code)),
                 Ok(found) => append_one(broker, &catalog, found, partition, version).await,
