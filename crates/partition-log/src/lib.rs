@@ -37,15 +37,16 @@ pub use fetch::{LogReader, ReadRequest, ReadResult, TimedOffset};
 pub use follow::{FollowError, TailFollower, TailItem};
 pub use incoming::{ActivateError, IncomingError, IncomingLog, PrepareRequest};
 pub use log::{
-    AppendError, Appended, Durability, Isolation, LogContext, Ownership, PartitionLog, ReadError,
-    SealError, SealOrder, SealedState, TransactionCheck, Watermarks,
+    AppendError, Appended, CompactionView, Durability, Isolation, LastOfProducer, LogContext,
+    Ownership, PartitionLog, ReadError, SealError, SealOrder, SealedState, TransactionCheck,
+    Watermarks,
 };
 pub use metrics::{ReadMetrics, UploadMetrics};
 pub use object_log_store::ObjectLog;
 pub use open::{LogOpener, OpenError, OpenRequest};
 pub use producers::{AbortedTransaction, Marker, MarkerRefused, ProducerView, SequenceError};
-pub use reader::{ReaderLimits, SegmentReader, StoreReadError};
+pub use reader::{ReaderLimits, SegmentReader, SegmentScan, StoreReadError};
 pub use recovered::{RecoveredBatch, RecoveredRun, recovered_end};
 pub use segments::{Segment, SegmentObject};
 pub use set::LogSet;
-pub use uploader::{UploadLimits, UploadStopped, Uploader, Writer};
+pub use uploader::{UploadLimits, UploadStopped, Uploader, Writer, object_commit, segment_of};

@@ -111,6 +111,8 @@ impl LogOpener {
             self.replay_stored(id, &segments, range, &mut producers, now)
                 .await?;
         }
+        // The checkpoint may be older than the last compaction.
+        producers.forget_below(state.cleaned_end);
         let (tail, log_end) = replay_recovered(&state, &recovered, as_of, &mut producers, now)?;
         let reach = state.leader_epoch_start();
         if log_end.max(state.log_start) < reach {

@@ -59,6 +59,7 @@ unanswered!(
     TakeLeadershipError,
     CommitObjectsError,
     AdvanceLogStartError,
+    SwapSegmentsError,
     AllocateProducerIdsError,
     UnregisterBrokerError,
     AdminError
@@ -235,6 +236,7 @@ controller! {
     unregister_broker: UnregisterBroker => (), UnregisterBrokerError, Shown;
     commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError, Unseen;
     advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError, Unseen;
+    swap_segments: SwapSegments => SwapOutcome, SwapSegmentsError, Unseen;
     allocate_producer_ids: AllocateProducerIds
         => ProducerIdBlock, AllocateProducerIdsError, Unseen;
     partition_states: Vec<PartitionId>

@@ -41,6 +41,7 @@ macro_rules! controller_methods {
             unregister_broker: UnregisterBroker => (), UnregisterBrokerError;
             commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError;
             advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError;
+            swap_segments: SwapSegments => SwapOutcome, SwapSegmentsError;
             allocate_producer_ids: AllocateProducerIds
                 => ProducerIdBlock, AllocateProducerIdsError;
             partition_states: Vec<PartitionId>

@@ -18,11 +18,13 @@ mod brokers;
 mod commits;
 mod moves;
 mod quotas;
+mod swaps;
 mod topics;
 
 pub use brokers::*;
 pub use commits::*;
 pub use moves::*;
+pub use swaps::*;
 pub use quotas::*;
 pub use topics::*;
 
@@ -124,6 +126,9 @@ pub trait ControllerApi: Send + Sync {
         &self,
         request: AdvanceLogStart,
     ) -> Result<Offset, AdvanceLogStartError>;
+
+    /// Puts new segments in the place of others.
+    async fn swap_segments(&self, request: SwapSegments) -> Result<SwapOutcome, SwapSegmentsError>;
 
     /// Takes a block of producer ids.
     async fn allocate_producer_ids(

@@ -11,15 +11,15 @@ use tokio::sync::{mpsc, watch};
 use uuid::Uuid;
 
 use crate::api::{
-    AdvanceLogStart, AdvanceLogStartError, AllocateProducerIds, AllocateProducerIdsError,
-    AlterConfigs, AlterQuotas, BrokerChangeError, BrokerView, CancelTargets, CommitMoves, CommitObjects,
-    CommitObjectsError, ControllerApi, ControllerUnavailable, CreatePartitions,
+    SwapOutcome, SwapSegments, SwapSegmentsError, AdvanceLogStart, AdvanceLogStartError, AllocateProducerIds, AllocateProducerIdsError,
+    AlterConfigs, AlterQuotas, BrokerChangeError, BrokerView, CancelTargets, CommitMoves,
+    CommitObjects, CommitObjectsError, ControllerApi, ControllerUnavailable, CreatePartitions,
     CreatePartitionsError, CreateTopicError, CreateTopics, CreatedTopic, DeletableObject,
     DeletableQuery, DeleteTopics, FailOver, FailOverError, FailedOver, LeadershipTaken,
     LedPartition, MovesCommitted, ObjectOutcome, PendingMove, ProducerIdBlock, RegisterBroker,
     RegisterBrokerError, Registered, SegmentPage, SegmentQuery, SetAlive, SetDraining,
-    SetPlacements, SetTargets, TakeLeadership, TakeLeadershipError, TooManyQuotas, UnknownTopic, UnregisterBroker,
-    UnregisterBrokerError, Wish, WishRefused,
+    SetPlacements, SetTargets, TakeLeadership, TakeLeadershipError, TooManyQuotas, UnknownTopic,
+    UnregisterBroker, UnregisterBrokerError, Wish, WishRefused,
 };
 use crate::image::{ClusterImage, Configs};
 use crate::model::{ObjectStatus, PartitionState, StoredObjectKey};
@@ -344,6 +344,10 @@ impl ControllerApi for ControllerHandle {
         &self,
         request: AdvanceLogStart,
     ) -> Result<Offset, AdvanceLogStartError> {
+        self.submit(request).await
+    }
+
+    async fn swap_segments(&self, request: SwapSegments) -> Result<SwapOutcome, SwapSegmentsError> {
         self.submit(request).await
     }
 

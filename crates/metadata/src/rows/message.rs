@@ -153,6 +153,10 @@ pub struct Partition {
     pub wal: Option<Vec<u8>>,
     #[prost(message, optional, tag = "12")]
     pub target: Option<Target>,
+    #[prost(uint64, tag = "13")]
+    pub cleaned_end: u64,
+    #[prost(uint64, tag = "14")]
+    pub swaps: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

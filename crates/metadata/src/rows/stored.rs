@@ -231,6 +231,8 @@ impl Stored for message::Partition {
             }),
             segment_count: row.segment_count,
             segment_bytes: row.segment_bytes,
+            cleaned_end: row.cleaned_end.get(),
+            swaps: row.swaps,
             trim_pending: row.trim_pending,
             wal: row.wal.map(|w| w.as_bytes().to_vec()),
             target: row.target.as_ref().map(|target| message::Target {
@@ -261,6 +263,8 @@ impl Stored for message::Partition {
             checkpoint: self.checkpoint.map(checkpoint).transpose()?,
             segment_count: self.segment_count,
             segment_bytes: self.segment_bytes,
+            cleaned_end: offset(self.cleaned_end)?,
+            swaps: self.swaps,
             trim_pending: self.trim_pending,
             wal: self.wal.as_deref().map(uuid).transpose()?,
             target: self.target.map(target).transpose()?,

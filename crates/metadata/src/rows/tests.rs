@@ -56,6 +56,8 @@ fn partition_row() -> PartitionRow {
         }),
         segment_count: 4,
         segment_bytes: 123_456,
+        cleaned_end: Offset::ZERO,
+        swaps: 0,
         trim_pending: true,
         wal: Some(Uuid::from_u128(0xABC)),
         target: None,
@@ -227,6 +229,8 @@ fn what_release_1_did_not_know_is_read_back_and_takes_no_room_when_it_is_not_set
         to: BrokerId::new(7).unwrap(),
         placement: vec![BrokerId::new(7).unwrap(), BrokerId::new(0).unwrap()],
     });
+    partition.cleaned_end = offset_of(700);
+    partition.swaps = 3;
     let sealed = partition.seal(&key);
     assert_eq!(PartitionRow::open(&key, &sealed).unwrap(), partition);
     assert!(sealed.len() > without);

@@ -32,6 +32,7 @@ pub(crate) mod moves;
 pub(crate) mod picture;
 pub(crate) mod placement;
 pub(crate) mod queries;
+pub(crate) mod swaps;
 pub(crate) mod quotas;
 pub(crate) mod topics;
 pub(crate) mod workspace;
@@ -320,6 +321,8 @@ impl State {
             checkpoint: row.checkpoint.clone(),
             segment_count: row.segment_count,
             segment_bytes: row.segment_bytes,
+            cleaned_end: row.cleaned_end,
+            swaps: row.swaps,
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod append;
 mod checkpoint_due;
+mod compaction;
 mod copy;
 mod follow;
 mod read;
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 
 pub use append::{AppendError, Appended, Durability};
 use checkpoint_due::CheckpointDue;
+pub use compaction::{CompactionView, LastOfProducer};
 pub(crate) use copy::{CopyRefused, Copying, TakeOver};
 pub(crate) use follow::FollowPlan;
 pub use read::{Isolation, ReadError, Watermarks};
@@ -136,6 +138,8 @@ struct State {
     ending: VecDeque<Ending>,
     tail: Tail,
     segments: SegmentMap,
+    /// How often aborted transactions were taken off the list because nothing is left of them.
+    aborted_forgotten: u64,
     /// Segments behind a gap in the map, which metadata can fill.
     segments_ahead: Vec<Segment>,
     ack_waiters: VecDeque<(Offset, oneshot::Sender<()>)>,
@@ -356,6 +360,7 @@ impl State {
             ending: VecDeque::new(),
             tail: Tail::default(),
             segments: SegmentMap::default(),
+            aborted_forgotten: 0,
             segments_ahead: Vec::new(),
             ack_waiters: VecDeque::new(),
             fetch_waiters: Vec::new(),

@@ -234,6 +234,7 @@ wire! {
     unregister_broker: UnregisterBroker => (), UnregisterBrokerError;
     commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError;
     advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError;
+    swap_segments: SwapSegments => SwapOutcome, SwapSegmentsError;
     allocate_producer_ids: AllocateProducerIds => ProducerIdBlock, AllocateProducerIdsError;
     partition_states: Vec<PartitionId> => Vec<Option<PartitionState>>, ControllerUnavailable;
     led_by: BrokerId => Vec<PartitionState>, ControllerUnavailable;

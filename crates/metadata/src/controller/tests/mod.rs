@@ -27,6 +27,7 @@ mod property;
 mod property_moves;
 mod quotas;
 mod rules;
+mod swaps;
 
 const NOW: TimestampMs = TimestampMs::new(1_700_000_000_000);
 
