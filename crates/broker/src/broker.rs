@@ -24,6 +24,7 @@ use crate::handover::Handover;
 use crate::metrics::BrokerMetrics;
 use crate::producer_ids::ProducerIds;
 use crate::transactions::TransactionHost;
+use crate::quotas::Quotas;
 
 /// Limits and defaults of the Kafka side, from the broker's configuration.
 #[derive(Debug, Clone)]
@@ -78,6 +79,7 @@ pub struct Broker {
     pub(crate) groups: GroupHost,
     pub(crate) transactions: TransactionHost,
     pub(crate) producer_ids: ProducerIds,
+    pub(crate) quotas: Quotas,
     pub(crate) metrics: BrokerMetrics,
 }
 

@@ -107,6 +107,10 @@ error_codes! {
     ReassignmentInProgress = 60,
     TransactionalIdNotFound = 105,
     ThrottlingQuotaExceeded = 89,
+    ResourceNotFound = 91,
+    DuplicateResource = 92,
+    InvalidUpdateVersion = 95,
+    BrokerIdNotRegistered = 102,
     TransactionAbortable = 120,
 }
 

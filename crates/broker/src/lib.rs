@@ -6,11 +6,12 @@
 //! settings come from, and the HTTP API.
 //!
 //! Where things are: `network` has connections and dispatch; `handlers` one function per request; `groups` and
-//! `transactions` the coordinators it hosts; `handover` its part in moves; `node` start-up, recovery and the background work; `error_code` the only mapping to
+//! `transactions` the coordinators it hosts; `handover` its part in moves; `quotas` how fast clients may go; `node` start-up, recovery and the background work; `error_code` the only mapping to
 //! Kafka's codes.
 
 mod broker;
 mod catalog;
+mod compaction;
 pub mod config;
 mod error_code;
 mod fetch_session;
@@ -20,11 +21,14 @@ mod handover;
 mod metrics;
 mod network;
 mod node;
+mod principal;
 mod producer_ids;
 mod queries;
 mod transactions;
+mod quotas;
 
 pub use broker::{Broker, BrokerOptions};
+pub use compaction::{CompactionMetrics, CompactionSettings};
 pub use network::{ListenError, NetworkLimits};
 pub use node::{
     ClusterSettings, Identity, IdentityError, MemorySettings, Node, NodeSettings, NodeSummary,

@@ -8,7 +8,7 @@ use tidegate_broker::config::{
     topic_config,
 };
 use tidegate_broker::{
-    BrokerOptions, ClusterSettings, DecodeLimits, FrameLimits, GroupConfig, MemorySettings, TransactionConfig,
+    BrokerOptions, ClusterSettings, CompactionSettings, DecodeLimits, FrameLimits, GroupConfig, MemorySettings, TransactionConfig,
     NetworkLimits, NodeSettings, ObjectWalSettings, WalSettings,
 };
 use tidegate_metadata::Endpoint;
@@ -109,6 +109,12 @@ pub fn node_settings(config: &Config) -> NodeSettings {
         producer_expiration: config.topics.producer_expiration,
         retention_check: config.topics.retention_check,
         delete_grace: config.topics.delete_grace,
+        compaction: CompactionSettings {
+            check: config.compaction.check,
+            memory_bytes: config.memory.compaction,
+            bytes_per_second: config.compaction.bytes_per_second.bytes(),
+            min_dirty_bytes: config.compaction.min_dirty_bytes.bytes(),
+        },
         accept_loss: config.top.accept_loss,
     }
 }

@@ -7,4 +7,4 @@ pub use definitions::{
     ConfigDefinition, ConfigKind, ConfigRange, InvalidConfig, THROTTLE_CONFIGS, TOPIC_CONFIGS,
     split_list, topic_config,
 };
-pub use topic::{CleanupPolicy, TopicDefaults, TopicSettings};
+pub use topic::{CleanupPolicy, TopicCompaction, TopicDefaults, TopicSettings};

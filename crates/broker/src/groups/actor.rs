@@ -13,7 +13,9 @@ use tidegate_coordinator::{
 use tidegate_partition_log::{
     AppendError, Durability, LogReader, Marker, MarkerRefused, PartitionLog, SequenceError,
 };
-use tidegate_record_batch::{BatchBuilder, Codec, ProducedBatch, ProducerIdentity, TimestampType};
+use tidegate_record_batch::{
+    BatchBuilder, Codec, ProducedBatch, ProducerIdentity, TimestampType,
+};
 use tidegate_runtime::SharedClock;
 use tidegate_types::{Offset, TimestampMs, TopicId, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};

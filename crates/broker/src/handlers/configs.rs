@@ -197,6 +197,17 @@ fn describe_broker(
         .map(|(name, definition, levels)| entry(name, definition, levels, synonyms, documentation))
         .collect();
     if !cluster_wide {
+        let fixed = under_kafkas_names(broker).into_iter();
+        configs.extend(fixed.filter(|(name, ..)| wanted(name)).map(
+            |(name, value, kind, source)| {
+                DescribeConfigsResourceResult::default()
+                    .with_name(text(name))
+                    .with_value(Some(text(value)))
+                    .with_read_only(true)
+                    .with_config_source(source)
+                    .with_config_type(kind.wire_type())
+            },
+        ));
         configs.extend(
             broker
                 .options
@@ -214,6 +225,61 @@ fn describe_broker(
         );
     }
     configs
+}
+
+/// What tools look for under Kafka's names, to read only: this broker's own settings, and what is fixed here.
+fn under_kafkas_names(broker: &Broker) -> Vec<(&'static str, String, ConfigKind, i8)> {
+    let options = &broker.options;
+    let (id, set) = (broker.id.to_string(), STATIC_BROKER);
+    let int = ConfigKind::Int;
+    vec![
+        (
+            "auto.create.topics.enable",
+            options.auto_create_topics.to_string(),
+            ConfigKind::Boolean,
+            set,
+        ),
+        ("broker.id", id.clone(), int, set),
+        (
+            "default.replication.factor",
+            options.default_replication_factor.to_string(),
+            int,
+            set,
+        ),
+        (
+            "delete.topic.enable",
+            "true".to_owned(),
+            ConfigKind::Boolean,
+            DEFAULT,
+        ),
+        (
+            "fetch.max.bytes",
+            options.fetch_max_bytes.to_string(),
+            int,
+            set,
+        ),
+        (
+            "log.dirs",
+            options.log_dir.clone(),
+            ConfigKind::List,
+            set,
+        ),
+        ("node.id", id, int, set),
+        (
+            "num.partitions",
+            options.default_partitions.to_string(),
+            int,
+            set,
+        ),
+        (
+            "offsets.topic.num.partitions",
+            options.offsets_partitions.to_string(),
+            int,
+            set,
+        ),
+        ("quota.window.num", "11".to_owned(), int, DEFAULT),
+        ("quota.window.size.seconds", "1".to_owned(), int, DEFAULT),
+    ]
 }
 
 fn entry(

@@ -8,9 +8,11 @@ pub(crate) mod metadata;
 pub(crate) mod offsets;
 pub(crate) mod produce;
 pub(crate) mod producers;
+pub(crate) mod quotas;
 pub(crate) mod reassignment;
 pub(crate) mod topics;
 pub(crate) mod transactions;
+pub(crate) mod unregister;
 
 use kafka_protocol::protocol::StrBytes;
 

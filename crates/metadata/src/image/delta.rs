@@ -144,7 +144,8 @@ impl ClusterImage {
         }
         if !Arc::ptr_eq(&self.quotas, &newer.quotas) {
             let changed = newer.quotas.iter();
-            let changed = changed.filter(|(entity, limits)| self.quotas.get(entity) != Some(limits));
+            let changed =
+                changed.filter(|(entity, limits)| self.quotas.get(entity) != Some(limits));
             delta.quotas = changed.map(|(e, l)| (e.clone(), l.clone())).collect();
             let gone = self.quotas.keys();
             let gone = gone.filter(|entity| !newer.quotas.contains_key(entity));
@@ -365,34 +366,36 @@ mod tests {
             prop::collection::btree_map((0..3u8).prop_map(broker), configs(), 0..3),
             prop::collection::btree_map(quota_entity(), quota_limits(), 0..4),
         )
-            .prop_map(|(version, controller, topics, brokers, default, own, quotas)| {
-                let brokers = brokers.into_iter().map(|(id, (epoch, alive, draining))| {
-                    let kafka = Endpoint {
-                        host: format!("b{id}"),
-                        port: 9092,
-                    };
-                    let image = BrokerImage {
-                        id: broker(id),
-                        broker_epoch: BrokerEpoch::new(epoch),
-                        internal: Some(kafka.clone()),
-                        kafka,
-                        rack: None,
-                        alive,
-                        draining,
-                    };
-                    (image.id, image)
-                });
-                ClusterImage {
-                    cluster_id: "c".into(),
-                    version: long((ControllerEpoch::new(version.0), version.1)),
-                    controller: controller.map(broker),
-                    topics: Arc::new(topics),
-                    brokers: Arc::new(brokers.collect()),
-                    broker_default_configs: Arc::new(default),
-                    broker_configs: Arc::new(own),
-                    quotas: Arc::new(quotas),
-                }
-            })
+            .prop_map(
+                |(version, controller, topics, brokers, default, own, quotas)| {
+                    let brokers = brokers.into_iter().map(|(id, (epoch, alive, draining))| {
+                        let kafka = Endpoint {
+                            host: format!("b{id}"),
+                            port: 9092,
+                        };
+                        let image = BrokerImage {
+                            id: broker(id),
+                            broker_epoch: BrokerEpoch::new(epoch),
+                            internal: Some(kafka.clone()),
+                            kafka,
+                            rack: None,
+                            alive,
+                            draining,
+                        };
+                        (image.id, image)
+                    });
+                    ClusterImage {
+                        cluster_id: "c".into(),
+                        version: long((ControllerEpoch::new(version.0), version.1)),
+                        controller: controller.map(broker),
+                        topics: Arc::new(topics),
+                        brokers: Arc::new(brokers.collect()),
+                        broker_default_configs: Arc::new(default),
+                        broker_configs: Arc::new(own),
+                        quotas: Arc::new(quotas),
+                    }
+                },
+            )
     }
 
     /// As brokers send it to each other.

@@ -11,8 +11,8 @@ use crate::image::Configs;
 use crate::keys::{self, SegmentKey, Table};
 use crate::model::StoredObjectKey;
 use crate::rows::{
-    BrokerRow, ConfigsRow, DeletedTopicRow, DroppedRow, ObjectRow, PartitionRow, ProducerIdsRow, QuotasRow,
-    Row, SegmentRow, TopicRow,
+    BrokerRow, ConfigsRow, DeletedTopicRow, DroppedRow, ObjectRow, PartitionRow, ProducerIdsRow,
+    QuotasRow, Row, SegmentRow, TopicRow,
 };
 
 /// One changed row. `None` removes it.

@@ -31,7 +31,7 @@ pub use value::{ByteSize, LogFormat, Setting};
 
 use read::{Effective, Reader};
 use sections::{
-    Admin, BrokerSection, Cluster, Internal, Kafka, Memory, ObjectWal, Store, StoreBackground,
+    Admin, BrokerSection, Cluster, Compaction, Internal, Kafka, Memory, ObjectWal, Store, StoreBackground,
     StoreRead, StoreWal, Top, Topics, Upload, Wal,
 };
 
@@ -88,6 +88,7 @@ pub struct Config {
     pub topics: Topics,
     /// The defaults of topic configs that are set, by their Kafka names.
     pub topic_defaults: BTreeMap<String, String>,
+    pub compaction: Compaction,
     pub groups: Groups,
     pub transactions: Transactions,
     pub log: Log,
@@ -113,6 +114,7 @@ pub fn key_table(topics: &TopicConfigs) -> KeyTable {
         Upload::KEYS,
         Memory::KEYS,
         Topics::KEYS,
+        Compaction::KEYS,
         Groups::KEYS,
         Transactions::KEYS,
         Log::KEYS,
@@ -193,6 +195,7 @@ fn read_sections(
     let memory = Memory::read(reader);
     let topic_section = Topics::read(reader);
     let topic_defaults = read_topic_defaults(reader, topics, table);
+    let compaction = Compaction::read(reader);
     let groups = Groups::read(reader);
     let transactions = Transactions::read(reader);
     let log = Log::read(reader);
@@ -214,6 +217,7 @@ fn read_sections(
         memory: memory?,
         topics: topic_section?,
         topic_defaults,
+        compaction: compaction?,
         groups: groups?,
         log: log?,
         effective: BTreeMap::new(),

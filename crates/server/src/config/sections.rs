@@ -275,7 +275,7 @@ section! {
         /// What the process should take at most, 40 MiB for itself included. `auto`: half of the memory of the
         /// container or the machine, at most 256 MiB.
         total_bytes: Option<ByteSize> = "auto", range "64MiB" to "1TiB";
-        /// The newest records, for consumers at the end of the log and for uploads. `auto`: 4/9 of the rest.
+        /// The newest records, for consumers at the end of the log and for uploads. `auto`: 10/27 of the rest.
         tail_bytes: Option<ByteSize> = "auto", range "1MiB" to "1TiB";
         /// Blocks read from object storage. `auto`: 2/9 of the rest.
         block_cache_bytes: Option<ByteSize> = "auto", range "1MiB" to "1TiB";
@@ -286,6 +286,9 @@ section! {
         request_bytes: Option<ByteSize> = "auto", range "1MiB" to "1TiB";
         /// Indexes of objects. `auto`: 1/27 of the rest.
         index_cache_bytes: Option<ByteSize> = "auto", range "512KiB" to "1TiB";
+        /// Compaction by key. Half of it is the map of keys, 24 bytes each: a log with more changed keys needs
+        /// several passes. `auto`: 2/27 of the rest.
+        compaction_bytes: Option<ByteSize> = "auto", range "512KiB" to "1TiB";
     }
 }
 
@@ -305,6 +308,19 @@ section! {
         delete_grace: Duration = "10m", range "0s" to "365d";
         /// How long the sequence numbers of an idempotent producer that is silent are kept.
         producer_expiration: Duration = "1d", range "1s" to "3650d";
+    }
+}
+
+section! {
+    /// Compaction by key of topics with `compact` in their `cleanup.policy`, the internal ones among them.
+    Compaction("compaction.") {
+        /// How often partitions that are due are looked for (`log.cleaner.backoff.ms`).
+        check: Duration = "15s", range "100ms" to "1d";
+        /// The most that is read from the store in a second (`log.cleaner.io.max.bytes.per.second`).
+        bytes_per_second: ByteSize = "64MiB", range "1KiB" to "1TiB";
+        /// A partition with fewer uncompacted bytes waits, unless they lie in many objects or a topic's
+        /// `segment.bytes` is less.
+        min_dirty_bytes: ByteSize = "1MiB", range "1KiB" to "1TiB";
     }
 }
 

@@ -1,6 +1,7 @@
 //! Real clients, each producing in every codec it has, consuming directly and through a consumer group.
 
 mod command_clients;
+mod compaction;
 mod connect;
 mod java;
 mod kcat;
