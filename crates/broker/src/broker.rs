@@ -23,6 +23,8 @@ use crate::groups::GroupHost;
 use crate::handover::Handover;
 use crate::metrics::BrokerMetrics;
 use crate::producer_ids::ProducerIds;
+use crate::quotas::Quotas;
+use crate::transactions::TransactionHost;
 
 /// Limits and defaults of the Kafka side, from the broker's configuration.
 #[derive(Debug, Clone)]
@@ -35,10 +37,14 @@ pub struct BrokerOptions {
     pub default_replication_factor: u16,
     /// Partitions of `__consumer_offsets` (`offsets.topic.num.partitions`).
     pub offsets_partitions: u32,
+    /// Partitions of `__transaction_state` (`transaction.state.log.num.partitions`).
+    pub transactions_partitions: u32,
     /// The most a fetch answers, whatever it asks for (`fetch.max.bytes`).
     pub fetch_max_bytes: usize,
     /// Consumer groups.
     pub groups: tidegate_coordinator::GroupConfig,
+    /// Transactions.
+    pub transactions: tidegate_coordinator::transactions::TransactionConfig,
     /// Defaults of topic configs.
     pub topic_defaults: TopicDefaults,
     /// What DescribeConfigs shows of this broker: every key of its configuration, secrets left out.
@@ -71,7 +77,9 @@ pub struct Broker {
     pub(crate) handover: Arc<Handover>,
     pub(crate) sessions: FetchSessions,
     pub(crate) groups: GroupHost,
+    pub(crate) transactions: TransactionHost,
     pub(crate) producer_ids: ProducerIds,
+    pub(crate) quotas: Quotas,
     pub(crate) metrics: BrokerMetrics,
 }
 

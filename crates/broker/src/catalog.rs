@@ -7,6 +7,7 @@ use tidegate_metadata::{ClusterImage, TopicImage};
 use tidegate_types::{BrokerId, TopicId};
 
 use crate::config::{TOPIC_CONFIGS, TopicDefaults, TopicSettings};
+use crate::quotas::QuotaTable;
 
 /// The topics whose records are the broker's own.
 pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
@@ -22,6 +23,7 @@ pub(crate) struct Catalog {
     pub(crate) image: Arc<ClusterImage>,
     settings: HashMap<TopicId, Arc<TopicSettings>>,
     fallback: Arc<TopicSettings>,
+    quotas: Arc<QuotaTable>,
 }
 
 impl Catalog {
@@ -37,10 +39,12 @@ impl Catalog {
             .map(|t| (t.id, Arc::new(TopicSettings::new(&t.configs, &defaults))))
             .collect();
         let fallback = Arc::new(TopicSettings::new(&BTreeMap::new(), &defaults));
+        let quotas = Arc::new(QuotaTable::new(image.quotas()));
         Self {
             image,
             settings,
             fallback,
+            quotas,
         }
     }
 
@@ -74,11 +78,22 @@ impl Catalog {
             };
             settings.insert(topic.id, parsed);
         }
+        let quotas = if Arc::ptr_eq(image.quotas(), self.image.quotas()) {
+            self.quotas.clone()
+        } else {
+            Arc::new(QuotaTable::new(image.quotas()))
+        };
         Self {
             image,
             settings,
             fallback: self.fallback.clone(),
+            quotas,
         }
+    }
+
+    /// How fast clients may go.
+    pub(crate) fn quotas(&self) -> &Arc<QuotaTable> {
+        &self.quotas
     }
 
     pub(crate) fn settings(&self, topic: &TopicImage) -> &Arc<TopicSettings> {

@@ -1,12 +1,13 @@
 //! Kafka's error codes, and the only place that maps this broker's errors to them.
 
 use tidegate_coordinator::GroupError;
+use tidegate_coordinator::transactions::TransactionError;
 use tidegate_metadata::ControllerUnavailable;
 use tidegate_metadata::api::{
     AdvanceLogStartError, AllocateProducerIdsError, AssignmentFault, CreatePartitionsError,
     CreateTopicError,
 };
-use tidegate_partition_log::{AppendError, ReadError, SequenceError};
+use tidegate_partition_log::{AppendError, MarkerRefused, ReadError, SequenceError};
 use tidegate_record_batch::ProduceError;
 
 macro_rules! error_codes {
@@ -14,13 +15,20 @@ macro_rules! error_codes {
         /// A code of the protocol (the "Error Codes" table of Apache Kafka's protocol guide).
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(i16)]
-        #[expect(dead_code, reason = "the table is the protocol's; some codes wait for their requests")]
         pub enum ErrorCode { $($name = $code,)* }
 
         impl ErrorCode {
             /// The number on the wire.
             pub fn code(self) -> i16 {
                 match self { $(Self::$name => $code,)* }
+            }
+
+            /// The code of a number; `None` if this build doesn't know it.
+            pub fn from_code(code: i16) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
             }
         }
     };
@@ -37,10 +45,12 @@ error_codes! {
     RequestTimedOut = 7,
     MessageTooLarge = 10,
     OffsetMetadataTooLarge = 12,
+    NetworkException = 13,
     CoordinatorLoadInProgress = 14,
     CoordinatorNotAvailable = 15,
     NotCoordinator = 16,
     InvalidTopicException = 17,
+    NotEnoughReplicas = 19,
     InvalidRequiredAcks = 21,
     IllegalGeneration = 22,
     InconsistentGroupProtocol = 23,
@@ -63,6 +73,12 @@ error_codes! {
     DuplicateSequenceNumber = 46,
     InvalidProducerEpoch = 47,
     InvalidTxnState = 48,
+    OperationNotAttempted = 55,
+    InvalidProducerIdMapping = 49,
+    InvalidTransactionTimeout = 50,
+    ConcurrentTransactions = 51,
+    TransactionCoordinatorFenced = 52,
+    TransactionalIdAuthorizationFailed = 53,
     KafkaStorageError = 56,
     UnknownProducerId = 59,
     NonEmptyGroup = 68,
@@ -90,6 +106,16 @@ error_codes! {
     ReassignmentInProgress = 60,
     TransactionalIdNotFound = 105,
     ThrottlingQuotaExceeded = 89,
+    ResourceNotFound = 91,
+    DuplicateResource = 92,
+    InvalidUpdateVersion = 95,
+    BrokerIdNotRegistered = 102,
+    FencedMemberEpoch = 110,
+    UnreleasedInstanceId = 111,
+    UnsupportedAssignor = 112,
+    StaleMemberEpoch = 113,
+    InvalidRegularExpression = 128,
+    TransactionAbortable = 120,
 }
 
 impl From<&AppendError> for ErrorCode {
@@ -106,7 +132,13 @@ impl From<&AppendError> for ErrorCode {
                 Self::OutOfOrderSequenceNumber
             }
             AppendError::Sequence(SequenceError::Fenced { .. }) => Self::InvalidProducerEpoch,
-            AppendError::Sequence(SequenceError::NotTransactional { .. }) => Self::InvalidTxnState,
+            AppendError::Sequence(
+                SequenceError::NotTransactional { .. } | SequenceError::NoTransaction { .. },
+            ) => Self::InvalidTxnState,
+            AppendError::Marker(MarkerRefused::Fenced { .. }) => Self::InvalidProducerEpoch,
+            AppendError::Marker(MarkerRefused::CoordinatorFenced { .. }) => {
+                Self::TransactionCoordinatorFenced
+            }
         }
     }
 }
@@ -249,8 +281,43 @@ impl From<&GroupError> for ErrorCode {
             GroupError::OffsetMetadataTooLarge => Self::OffsetMetadataTooLarge,
             GroupError::GroupSubscribedToTopic => Self::GroupSubscribedToTopic,
             GroupError::UnstableOffsetCommit => Self::UnstableOffsetCommit,
+            GroupError::InvalidProducerEpoch => Self::InvalidProducerEpoch,
+            GroupError::InvalidTxnState => Self::InvalidTxnState,
+            GroupError::TransactionCoordinatorFenced => Self::TransactionCoordinatorFenced,
             GroupError::UnknownServerError => Self::UnknownServerError,
-            GroupError::InvalidRequest | GroupError::MemberMetadataTooLarge => Self::InvalidRequest,
+            GroupError::InvalidRequest
+            | GroupError::InvalidHeartbeat(_)
+            | GroupError::MemberMetadataTooLarge => Self::InvalidRequest,
+            GroupError::FencedMemberEpoch => Self::FencedMemberEpoch,
+            GroupError::StaleMemberEpoch => Self::StaleMemberEpoch,
+            GroupError::UnreleasedInstanceId => Self::UnreleasedInstanceId,
+            GroupError::UnsupportedAssignor => Self::UnsupportedAssignor,
+            GroupError::InvalidRegularExpression => Self::InvalidRegularExpression,
+            GroupError::UnsupportedVersion => Self::UnsupportedVersion,
+        }
+    }
+}
+
+impl From<&TransactionError> for ErrorCode {
+    fn from(error: &TransactionError) -> Self {
+        match error {
+            TransactionError::CoordinatorLoadInProgress => Self::CoordinatorLoadInProgress,
+            TransactionError::CoordinatorNotAvailable => Self::CoordinatorNotAvailable,
+            TransactionError::NotCoordinator => Self::NotCoordinator,
+            TransactionError::InvalidRequest => Self::InvalidRequest,
+            TransactionError::InvalidTransactionTimeout => Self::InvalidTransactionTimeout,
+            TransactionError::InvalidProducerIdMapping => Self::InvalidProducerIdMapping,
+            TransactionError::ProducerFenced => Self::ProducerFenced,
+            TransactionError::ConcurrentTransactions => Self::ConcurrentTransactions,
+            TransactionError::InvalidTxnState => Self::InvalidTxnState,
+            TransactionError::TransactionAbortable => Self::TransactionAbortable,
+            TransactionError::TransactionalIdNotFound => Self::TransactionalIdNotFound,
+            // Kafka has no limit on transactional ids; producers give up on this one, as they should.
+            TransactionError::TooManyTransactionalIds => Self::PolicyViolation,
+            // Handlers ask again before they answer with it.
+            TransactionError::UnknownServerError | TransactionError::ProducerIdNeeded => {
+                Self::UnknownServerError
+            }
         }
     }
 }

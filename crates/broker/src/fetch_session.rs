@@ -183,6 +183,11 @@ impl FetchSessions {
         }
     }
 
+    /// Takes back a session whose client will never hear of it.
+    pub(crate) fn discard(&self, session_id: i32) {
+        self.cache.lock().remove(session_id);
+    }
+
     /// Notes what a session's client is being told, by position in its targets.
     pub(crate) fn told(
         &self,

@@ -10,6 +10,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::quotas::QuotaMetrics;
+
 /// The API as a label: a bounded set of names.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Api(ApiKey);
@@ -37,6 +39,7 @@ pub struct BrokerMetrics {
     pub(crate) produce_refused: Counter,
     pub(crate) bytes_in: Counter,
     pub(crate) bytes_out: Counter,
+    pub(crate) quotas: QuotaMetrics,
     handled: Counter,
     requests: Family<ApiLabels, Histogram>,
     durable: Histogram,
@@ -54,6 +57,7 @@ impl Default for BrokerMetrics {
             produce_refused: Counter::default(),
             bytes_in: Counter::default(),
             bytes_out: Counter::default(),
+            quotas: QuotaMetrics::default(),
             handled: Counter::default(),
             requests: Family::new_with_constructor(seconds),
             durable: seconds(),
@@ -63,6 +67,7 @@ impl Default for BrokerMetrics {
 
 impl BrokerMetrics {
     pub fn register(&self, registry: &mut Registry) {
+        self.quotas.register(registry);
         registry.register(
             "connections",
             "Open Kafka connections",

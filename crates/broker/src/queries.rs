@@ -13,8 +13,8 @@ use tidegate_cluster::queries::{
     GroupSummary, LogStatus,
 };
 use tidegate_coordinator::{
-    DescribedGroup, DescribedMember, FetchRequest, FetchedOffset, GroupError, GroupFilter, GroupId,
-    OffsetSelection,
+    DescribedConsumerGroup, DescribedGroup, DescribedMember, FetchRequest, FetchedOffset,
+    GroupError, GroupFilter, GroupId, OffsetSelection,
 };
 use tidegate_types::{Offset, PartitionId, PartitionIndex, TopicName};
 
@@ -66,7 +66,7 @@ impl BrokerQueries for Queries {
                     list.groups
                         .extend(listed.into_iter().map(|group| GroupSummary {
                             group: group.group_id.as_str().to_owned(),
-                            state: group.state.as_str().to_owned(),
+                            state: group.state.to_owned(),
                             protocol_type: group.protocol_type,
                         }))
                 }
@@ -115,16 +115,64 @@ async fn describe(broker: &Broker, group: &str) -> Result<GroupDescription, Grou
     let coordinator = broker.groups.coordinator(&broker.catalog.load(), group)?;
     let request = FetchRequest {
         group_id: id.clone(),
+        member_id: None,
+        member_epoch: None,
         selection: OffsetSelection::All,
     };
     // Both at one moment, so that the offsets are those of this generation.
     let read = coordinator.immediate(move |c, _| {
-        let described = c.describe_group(&id)?;
+        let described = match c.describe_consumer_group(&id) {
+            Ok(described) => Described::Consumer(described),
+            Err(GroupError::GroupIdNotFound) => Described::Classic(c.describe_group(&id)?),
+            Err(error) => return Err(error),
+        };
         let offsets = c.fetch_offsets(&request)?;
         Ok::<_, GroupError>((described, offsets))
     });
     let (described, offsets) = read.await.ok_or(GroupError::NotCoordinator)??;
-    Ok(description(group, described, offsets))
+    Ok(match described {
+        Described::Classic(described) => description(group, described, offsets),
+        Described::Consumer(described) => consumer_description(group, described, offsets),
+    })
+}
+
+/// A group of either kind.
+enum Described {
+    Classic(DescribedGroup),
+    Consumer(DescribedConsumerGroup),
+}
+
+fn consumer_description(
+    group: &str,
+    described: DescribedConsumerGroup,
+    offsets: Vec<FetchedOffset>,
+) -> GroupDescription {
+    let members = described.members.into_iter().map(|member| GroupMember {
+        member_id: member.member_id.as_str().to_owned(),
+        instance_id: member.instance_id.map(|id| id.as_str().to_owned()),
+        client_id: member.client_id,
+        client_host: member.client_host,
+        assigned: member
+            .assignment
+            .into_iter()
+            .flat_map(|(_, topic, partitions)| {
+                partitions.into_iter().filter_map(move |index| {
+                    Some((topic.clone(), PartitionIndex::from_wire(index).ok()?))
+                })
+            })
+            .collect(),
+    });
+    GroupDescription {
+        summary: GroupSummary {
+            group: group.to_owned(),
+            state: described.state.as_str().to_owned(),
+            protocol_type: "consumer".to_owned(),
+        },
+        protocol: described.assignor,
+        generation: described.epoch.to_wire(),
+        members: members.collect(),
+        offsets: offsets.into_iter().filter_map(offset_of).collect(),
+    }
 }
 
 fn description(

@@ -15,4 +15,5 @@ pub mod orders;
 pub mod queries;
 pub mod rpc;
 pub mod session;
+pub mod transactions;
 pub mod view;

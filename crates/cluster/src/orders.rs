@@ -11,6 +11,7 @@ use tidegate_metadata::{Endpoint, ObjectCommit, PartitionState, WalIdentity};
 use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId};
 
 use crate::queries::BrokerQueries;
+use crate::transactions::BrokerTransactions;
 
 /// Several orders of one kind to one broker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -265,4 +266,10 @@ pub trait Peers: Send + Sync {
     fn tails(&self, broker: BrokerId, endpoint: &Endpoint) -> std::sync::Arc<dyn TailSource>;
     /// Asks a broker about itself.
     fn queries(&self, broker: BrokerId, endpoint: &Endpoint) -> std::sync::Arc<dyn BrokerQueries>;
+    /// Has a broker do its part in transactions.
+    fn transactions(
+        &self,
+        broker: BrokerId,
+        endpoint: &Endpoint,
+    ) -> std::sync::Arc<dyn BrokerTransactions>;
 }

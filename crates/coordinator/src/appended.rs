@@ -19,12 +19,23 @@ impl GroupCoordinator {
     ) -> Vec<Effect> {
         self.timers.cancel(&crate::timers::Timer::Append(id));
         if let Some(settled) = self.journal.settle(id, outcome.is_ok()) {
+            for id in settled.committed {
+                if self.consumer_groups.contains_key(&id) {
+                    continue;
+                }
+                let new = || ClassicGroup::new(id.clone(), now);
+                self.groups.entry(id.clone()).or_insert_with(new);
+            }
             for waiter in settled.waiters {
                 self.serve(now, waiter, outcome);
             }
             if outcome.is_err() {
                 for group in settled.groups {
-                    self.revive(now, group);
+                    if settled.consumer_groups.contains(&group) {
+                        self.restore_consumer_group(now, &group);
+                    } else {
+                        self.revive(now, group);
+                    }
                 }
             }
         }
@@ -76,8 +87,8 @@ impl GroupCoordinator {
     }
 
     /// Puts back a group that was deleted, if the log still has something of it.
-    fn revive(&mut self, now: Now, id: GroupId) {
-        if self.groups.contains_key(&id) {
+    pub(crate) fn revive(&mut self, now: Now, id: GroupId) {
+        if self.groups.contains_key(&id) || self.consumer_groups.contains_key(&id) {
             return;
         }
         let stored = self.journal.groups.get(&id).and_then(Slot::newest).cloned();
@@ -86,7 +97,9 @@ impl GroupCoordinator {
             Some(value) => ClassicGroup::decode(id.clone(), &value, now).ok(),
             None => None,
         };
-        if group.is_none() && self.journal.offsets.newest_of(&id).next().is_none() {
+        let offsets = &self.journal.offsets;
+        let has_offsets = offsets.newest_of(&id).next().is_some();
+        if group.is_none() && !has_offsets && !offsets.pending.holds_group(&id) {
             return;
         }
         let group = group.unwrap_or_else(|| ClassicGroup::new(id.clone(), now));
@@ -98,8 +111,9 @@ impl GroupCoordinator {
 
     /// Drops a group that couldn't be created, unless the log has, or is getting, something of it.
     fn forget_unstored(&mut self, now: Now, id: &GroupId, error: &GroupError) {
-        let is_stored =
-            self.journal.groups.contains_key(id) || self.journal.offsets.group(id).is_some();
+        let is_stored = self.journal.groups.contains_key(id)
+            || self.journal.offsets.group(id).is_some()
+            || self.journal.offsets.pending.holds_group(id);
         let is_fresh = self.groups.get(id).is_some_and(|group| {
             group.generation == Generation::ZERO && group.state != GroupState::CompletingRebalance
         });

@@ -1,5 +1,7 @@
 //! Limits and times, with Apache Kafka's names and defaults.
 
+use crate::MigrationPolicy;
+
 /// Settings of one coordinator. The field's doc names the broker setting of Kafka it stands for; settings
 /// without one are limits that Kafka hasn't got.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +16,14 @@ pub struct GroupConfig {
     pub new_member_join_timeout_ms: u32,
     /// `group.max.size`: members per group.
     pub max_group_size: usize,
+    /// `group.consumer.session.timeout.ms`
+    pub consumer_session_timeout_ms: u32,
+    /// `group.consumer.heartbeat.interval.ms`: what members are told.
+    pub consumer_heartbeat_interval_ms: u32,
+    /// `group.consumer.max.size`: members per consumer group.
+    pub max_consumer_group_size: usize,
+    /// `group.consumer.migration.policy`
+    pub consumer_migration_policy: MigrationPolicy,
     /// `offsets.retention.minutes`
     pub offsets_retention_minutes: u32,
     /// `offsets.retention.check.interval.ms`
@@ -42,6 +52,10 @@ impl Default for GroupConfig {
             initial_rebalance_delay_ms: 3_000,
             new_member_join_timeout_ms: 5 * 60 * 1_000,
             max_group_size: i32::MAX as usize,
+            consumer_session_timeout_ms: 45_000,
+            consumer_heartbeat_interval_ms: 5_000,
+            max_consumer_group_size: i32::MAX as usize,
+            consumer_migration_policy: MigrationPolicy::Bidirectional,
             offsets_retention_minutes: 7 * 24 * 60,
             offsets_retention_check_interval_ms: 600_000,
             offset_metadata_max_bytes: 4_096,
@@ -68,6 +82,14 @@ impl GroupConfig {
     pub fn validate(&self) -> Result<(), InvalidConfig> {
         let at_least_1 = [
             ("group.max.size", self.max_group_size as u64),
+            (
+                "group.consumer.max.size",
+                self.max_consumer_group_size as u64,
+            ),
+            (
+                "group.consumer.heartbeat.interval.ms",
+                u64::from(self.consumer_heartbeat_interval_ms),
+            ),
             (
                 "offsets.retention.minutes",
                 u64::from(self.offsets_retention_minutes),
@@ -99,6 +121,12 @@ impl GroupConfig {
             return Err(InvalidConfig {
                 setting: "group.min.session.timeout.ms",
                 reason: "it is above group.max.session.timeout.ms",
+            });
+        }
+        if self.consumer_session_timeout_ms <= self.consumer_heartbeat_interval_ms {
+            return Err(InvalidConfig {
+                setting: "group.consumer.session.timeout.ms",
+                reason: "it is not above group.consumer.heartbeat.interval.ms",
             });
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::classic::Member;
-use crate::journal::{Journal, Write};
+use crate::journal::{Journal, Kind, Write};
 use crate::timers::{Timer, Timers};
 use crate::{
     AppendId, Effect, Generation, GroupConfig, GroupError, GroupId, InstanceId, JoinRefused,
@@ -72,11 +72,21 @@ impl Context<'_> {
     }
 
     pub(crate) fn append(&mut self, writes: Vec<Write>, waiters: Vec<Waiter>) -> AppendId {
+        self.append_as(Kind::Plain, writes, waiters)
+    }
+
+    pub(crate) fn append_as(
+        &mut self,
+        kind: Kind,
+        writes: Vec<Write>,
+        waiters: Vec<Waiter>,
+    ) -> AppendId {
         self.journal.append(
             self.now,
             self.config,
             self.timers,
             self.effects,
+            kind,
             writes,
             waiters,
         )

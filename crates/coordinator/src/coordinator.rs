@@ -1,13 +1,18 @@
 //! The state machine itself: one input at a time, effects out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tidegate_types::ProducerId;
 
 use crate::classic::ClassicGroup;
+use crate::cluster_view::NothingSeen;
+use crate::consumer::ConsumerGroup;
 use crate::context::Context;
 use crate::journal::Journal;
 use crate::records::{RecordKey, decode_key, decode_offset, encode_key, encode_offset};
 use crate::timers::{Timer, Timers};
-use crate::{Effect, GroupConfig, GroupError, GroupId, Now, Record, RecordError};
+use crate::{ClusterView, Effect, GroupConfig, GroupError, GroupId, Now, Record, RecordError};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -22,6 +27,11 @@ pub struct GroupCoordinator {
     pub(crate) config: GroupConfig,
     pub(crate) phase: Phase,
     pub(crate) groups: BTreeMap<GroupId, ClassicGroup>,
+    /// A group is in this map or in the one above.
+    pub(crate) consumer_groups: BTreeMap<GroupId, ConsumerGroup>,
+    pub(crate) view: Arc<dyn ClusterView>,
+    /// Raised with each view.
+    pub(crate) view_version: u64,
     pub(crate) journal: Journal,
     pub(crate) timers: Timers,
     pub(crate) effects: Vec<Effect>,
@@ -49,6 +59,9 @@ impl GroupCoordinator {
             config,
             phase: Phase::Loading,
             groups: BTreeMap::new(),
+            consumer_groups: BTreeMap::new(),
+            view: Arc::new(NothingSeen),
+            view_version: 0,
             journal: Journal::new(),
             timers: Timers::default(),
             effects: Vec::new(),
@@ -73,12 +86,45 @@ impl GroupCoordinator {
                     self.journal.groups.remove(&group);
                 }
             },
+            Some(RecordKey::Consumer(group, key)) => {
+                let value = value.map(bytes::Bytes::copy_from_slice);
+                self.journal.load_consumer(group, &key, value);
+            }
             Some(RecordKey::Offset(group, target)) => {
                 let value = value.map(decode_offset).transpose()?;
-                self.journal.offsets.load(&group, &target, value);
+                let written = self.journal.replayed();
+                self.journal.offsets.load(&group, &target, value, written);
             }
         }
         Ok(())
+    }
+
+    /// Takes in one record of a batch that belongs to a producer's transaction: its offset counts once a marker
+    /// says so.
+    ///
+    /// # Errors
+    /// As for [`Self::replay`].
+    pub fn replay_transactional(
+        &mut self,
+        producer: ProducerId,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<(), RecordError> {
+        match (decode_key(key)?, value) {
+            (Some(RecordKey::Offset(group, target)), Some(value)) => {
+                let value = decode_offset(value)?;
+                let written = self.journal.replayed();
+                let pending = &mut self.journal.offsets.pending;
+                pending.load(producer, &group, &target, value, written);
+                Ok(())
+            }
+            _ => self.replay(key, value),
+        }
+    }
+
+    /// Takes in a transaction marker.
+    pub fn replay_marker(&mut self, producer: ProducerId, commit: bool) {
+        self.journal.offsets.end_transaction(producer, commit);
     }
 
     /// Ends loading. The sessions of all members start now, whatever time the log is from.
@@ -89,19 +135,43 @@ impl GroupCoordinator {
         if self.phase != Phase::Loading {
             return Ok(Vec::new());
         }
+        let mut consumer_groups = BTreeMap::new();
+        for id in self.journal.consumer_groups() {
+            let records = self.journal.consumer_records(id);
+            consumer_groups.insert(
+                id.clone(),
+                ConsumerGroup::from_records(id.clone(), records)?,
+            );
+        }
         let mut groups = BTreeMap::new();
         for (id, slot) in &self.journal.groups {
-            if let Some(value) = slot.durable() {
+            if let Some(value) = slot.durable()
+                && !consumer_groups.contains_key(id)
+            {
                 groups.insert(id.clone(), ClassicGroup::decode(id.clone(), value, now)?);
             }
         }
         for (id, _) in self.journal.offsets.iter() {
+            if consumer_groups.contains_key(id) {
+                continue;
+            }
             groups
                 .entry(id.clone())
                 .or_insert_with(|| ClassicGroup::new(id.clone(), now));
         }
+        for id in self.journal.offsets.pending.groups() {
+            if consumer_groups.contains_key(id) {
+                continue;
+            }
+            let new = || ClassicGroup::new(id.clone(), now);
+            groups.entry(id.clone()).or_insert_with(new);
+        }
         self.groups = groups;
+        self.consumer_groups = consumer_groups;
         self.phase = Phase::Active;
+        for id in self.consumer_groups.keys().cloned().collect::<Vec<_>>() {
+            self.start_consumer_timers(now, &id);
+        }
         let mut cx = context!(self, now);
         cx.schedule(Timer::Expiry, cx.config.offsets_retention_check_interval_ms);
         for group in self.groups.values_mut() {
@@ -124,6 +194,7 @@ impl GroupCoordinator {
     pub fn unload(&mut self, now: Now) -> Vec<Effect> {
         self.phase = Phase::Unloaded;
         let mut groups = std::mem::take(&mut self.groups);
+        self.consumer_groups.clear();
         let waiters = self.journal.abandon();
         let mut cx = context!(self, now);
         for group in groups.values_mut() {
@@ -139,8 +210,8 @@ impl GroupCoordinator {
         self.take_effects()
     }
 
-    /// What the log is known to hold, as the fewest records that rebuild it. For handover and compaction; a
-    /// rebalance that is under way is not in it, as it isn't in the log.
+    /// What the log is known to hold, as the fewest records that rebuild it. A rebalance that is under way is not in
+    /// it, as it isn't in the log; nor are the offsets of open transactions, which plain records can't carry.
     pub fn export(&self) -> Vec<Record> {
         let groups = self.journal.groups.iter().filter_map(|(id, slot)| {
             Some(Record {
@@ -156,7 +227,12 @@ impl GroupCoordinator {
                 })
             })
         });
-        groups.chain(offsets).collect()
+        let consumers = self.journal.durable_consumer_records();
+        let consumers = consumers.map(|(group, key, value)| Record {
+            key: encode_key(&RecordKey::Consumer(group.clone(), key.clone())),
+            value: Some(value.clone()),
+        });
+        groups.chain(consumers).chain(offsets).collect()
     }
 
     /// When to call [`Self::tick`] next, on the monotonic clock. `None` while nothing can come due.
@@ -174,6 +250,16 @@ impl GroupCoordinator {
 
     fn fire(&mut self, now: Now, timer: Timer) {
         match timer {
+            Timer::Session(group, member) if self.consumer_groups.contains_key(&group) => {
+                self.consumer_session_expired(now, &group, &member);
+            }
+            Timer::Revocation(group, member) => self.revocation_time_is_up(now, &group, &member),
+            Timer::ClassicJoin(group, member) => {
+                self.classic_join_time_is_up(now, &group, &member);
+            }
+            Timer::ClassicSync(group, member) => {
+                self.classic_sync_time_is_up(now, &group, &member);
+            }
             Timer::Session(group, member) => {
                 self.with_group(now, &group, |group, cx| group.session_expired(cx, &member));
             }
@@ -195,7 +281,7 @@ impl GroupCoordinator {
 
     /// Groups held, for metrics.
     pub fn group_count(&self) -> usize {
-        self.groups.len()
+        self.groups.len() + self.consumer_groups.len()
     }
 
     /// Appends that the host hasn't reported on, for metrics.

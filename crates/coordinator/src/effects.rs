@@ -5,9 +5,10 @@ use std::fmt;
 use bytes::Bytes;
 use tidegate_types::{TimestampMs, TopicId};
 
+use crate::offsets::{EndTransaction, Transaction};
 use crate::{
-    Generation, GroupError, GroupId, InstanceId, JoinRefused, MemberId, OffsetAndMetadata,
-    TopicPartition,
+    ConsumerHeartbeat, Generation, GroupError, GroupId, InstanceId, JoinRefused, MemberId,
+    OffsetAndMetadata, TopicPartition,
 };
 
 /// Names one request that is waiting for its reply. The host makes them and must not use one twice.
@@ -52,6 +53,15 @@ pub enum Effect {
         at: TimestampMs,
         records: Vec<Record>,
     },
+    /// The same, in a producer's transaction.
+    AppendTransactional {
+        id: AppendId,
+        at: TimestampMs,
+        records: Vec<Record>,
+        transaction: Transaction,
+    },
+    /// Append the marker that ends a transaction, then report it like the others.
+    AppendMarker { id: AppendId, end: EndTransaction },
     /// For logs and metrics; nothing to do.
     Notice(Notice),
 }
@@ -107,6 +117,16 @@ pub enum Notice {
     AppendTimedOut {
         id: AppendId,
     },
+    /// A classic group became a consumer group.
+    Upgraded {
+        group: GroupId,
+        members: usize,
+    },
+    /// A consumer group became a classic one.
+    Downgraded {
+        group: GroupId,
+        members: usize,
+    },
 }
 
 /// The answer to one request.
@@ -116,13 +136,15 @@ pub enum Reply {
     Sync(Result<Synced, GroupError>),
     /// Per member, in the order of the request.
     Leave(Result<Vec<LeftMember>, GroupError>),
-    /// Per partition, in the order of the request.
+    /// Per partition, in the order of the request; in a transaction or not.
     CommitOffsets(Result<Vec<Result<(), GroupError>>, GroupError>),
+    EndTransaction(Result<(), GroupError>),
     FetchOffsets(Result<Vec<FetchedOffset>, GroupError>),
     /// Per partition, in the order of the request.
     DeleteOffsets(Result<Vec<Result<(), GroupError>>, GroupError>),
     /// Per group, in the order of the request.
     DeleteGroups(Vec<(GroupId, Result<(), GroupError>)>),
+    ConsumerHeartbeat(Result<ConsumerHeartbeat, GroupError>),
 }
 
 impl Reply {
@@ -137,8 +159,10 @@ impl Reply {
                 Self::Join(Err(JoinRefused { error, member_id }))
             }
             Self::Sync(_) => Self::Sync(Err(error)),
+            Self::ConsumerHeartbeat(_) => Self::ConsumerHeartbeat(Err(error)),
             Self::Leave(_) => Self::Leave(Err(error)),
             Self::CommitOffsets(_) => Self::CommitOffsets(Err(error)),
+            Self::EndTransaction(_) => Self::EndTransaction(Err(error)),
             // Consumers before 3.9 don't know COORDINATOR_NOT_AVAILABLE here and give up; NOT_COORDINATOR
             // makes every client look for the coordinator again (KAFKA-17455).
             Self::FetchOffsets(_) => Self::FetchOffsets(Err(match error {
@@ -256,7 +280,8 @@ pub struct DescribedMember {
 pub struct ListedGroup {
     pub group_id: GroupId,
     pub protocol_type: String,
-    pub state: GroupState,
-    /// `classic`, as Kafka's group types are written.
+    /// By Kafka's name; the two types of groups have different states.
+    pub state: &'static str,
+    /// `classic` or `consumer`, as Kafka's group types are written.
     pub group_type: &'static str,
 }

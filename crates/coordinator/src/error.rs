@@ -40,10 +40,32 @@ pub enum GroupError {
     GroupSubscribedToTopic,
     #[error("the partition has offsets of an open transaction")]
     UnstableOffsetCommit,
+    #[error("the producer's epoch is over")]
+    InvalidProducerEpoch,
+    #[error("the producer has no transaction open here")]
+    InvalidTxnState,
+    #[error("another coordinator of transactions has taken the sender's place")]
+    TransactionCoordinatorFenced,
     #[error("the record is too large for the log")]
     UnknownServerError,
     #[error("a field of the request is longer than a record can carry")]
     InvalidRequest,
+    #[error("{0}")]
+    InvalidHeartbeat(&'static str),
+    #[error(
+        "the member epoch is not the one known here; the member must abandon its partitions and join again"
+    )]
+    FencedMemberEpoch,
+    #[error("the member epoch is not the member's")]
+    StaleMemberEpoch,
+    #[error("the group instance id is still owned by another member")]
+    UnreleasedInstanceId,
+    #[error("the server assignor is not known; there are uniform and range")]
+    UnsupportedAssignor,
+    #[error("the subscribed topics are no regular expression of RE2's kind, or too large a one")]
+    InvalidRegularExpression,
+    #[error("members of the consumer protocol need a newer version of the request")]
+    UnsupportedVersion,
     /// This coordinator's limit on groups (`max_groups`), which Kafka hasn't got.
     #[error("the coordinator holds as many groups as it may hold")]
     TooManyGroups,
@@ -75,6 +97,15 @@ pub enum AppendFailure {
     NotLeader,
     #[error("the records exceed the largest batch allowed")]
     TooLarge,
+    /// The producer has begun a later epoch.
+    #[error("the producer's epoch is over")]
+    ProducerFenced,
+    /// The transaction ended before its records came.
+    #[error("the producer has no transaction open here")]
+    NoTransaction,
+    /// A later coordinator of transactions has spoken.
+    #[error("the sender of the marker no longer coordinates the transaction")]
+    CoordinatorFenced,
 }
 
 impl AppendFailure {
@@ -83,6 +114,9 @@ impl AppendFailure {
             Self::Unavailable => GroupError::CoordinatorNotAvailable,
             Self::NotLeader => GroupError::NotCoordinator,
             Self::TooLarge => GroupError::UnknownServerError,
+            Self::ProducerFenced => GroupError::InvalidProducerEpoch,
+            Self::NoTransaction => GroupError::InvalidTxnState,
+            Self::CoordinatorFenced => GroupError::TransactionCoordinatorFenced,
         }
     }
 }

@@ -68,6 +68,11 @@ impl MemberId {
         (!id.is_empty()).then(|| Self(id.into()))
     }
 
+    /// For a member of the consumer protocol whose client leaves the choice to the coordinator.
+    pub(crate) fn from_random(random: uuid::Uuid) -> Self {
+        Self(random.to_string().into())
+    }
+
     /// Kafka's form: the instance id, or else the client id, a dash, and a random UUID.
     pub(crate) fn generate(prefix: &str, random: uuid::Uuid) -> Self {
         Self(format!("{prefix}-{random}").into())

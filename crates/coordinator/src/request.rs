@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tidegate_types::{LeaderEpoch, PartitionIndex, TimestampMs, TopicId, TopicName};
 use uuid::Uuid;
 
-use crate::{Generation, GroupId, InstanceId, MemberId};
+use crate::{Generation, GroupId, InstanceId, MemberEpoch, MemberId};
 
 /// The time at which an input is applied. Deadlines are measured on the monotonic clock, everything that is
 /// stored on the wall clock.
@@ -152,6 +152,10 @@ pub struct OffsetToCommit {
 #[derive(Debug, Clone)]
 pub struct FetchRequest {
     pub group_id: GroupId,
+    /// From version 9 on a member of a consumer group names itself and its epoch.
+    pub member_id: Option<MemberId>,
+    /// `None` for the wire's −1.
+    pub member_epoch: Option<MemberEpoch>,
     pub selection: OffsetSelection,
 }
 

@@ -6,11 +6,12 @@ use tidegate_types::{TopicId, TopicName};
 
 use crate::classic::ClassicGroup;
 use crate::classic::Join;
+use crate::consumer::ConsumerGroup;
 use crate::context::Waiter;
 use crate::coordinator::{GroupCoordinator, Phase, context};
 use crate::id::MAX_RECORD_STRING_BYTES;
 use crate::journal::Write;
-use crate::offsets::{View, append_in_batches, commit_offsets, delete_topics};
+use crate::offsets::{View, append_in_batches, commit_offsets, delete_offsets, delete_topics};
 use crate::timers::Timer;
 use crate::{
     CommitRequest, DeleteOffsetsRequest, DescribedGroup, Effect, FetchRequest, FetchedOffset,
@@ -33,7 +34,7 @@ impl GroupCoordinator {
     }
 
     /// Refuses what would make one more append while too many are open already.
-    fn may_append(&self) -> Result<(), GroupError> {
+    pub(crate) fn may_append(&self) -> Result<(), GroupError> {
         self.serving()?;
         if self.journal.pending_count() >= self.config.max_pending_appends {
             return Err(GroupError::CoordinatorNotAvailable);
@@ -91,11 +92,20 @@ impl GroupCoordinator {
     fn join_checked(&mut self, now: Now, join: Join) {
         let id = join.request.group_id.clone();
         let token = join.token;
+        match self.consumer_groups.get(&id) {
+            Some(group) if !group.is_empty() => return self.join_consumer_group(now, join),
+            // An empty one gives way to a classic group.
+            Some(_) if join.request.member_id.is_none() => {
+                let writes = self.remove_consumer_group(now, &id);
+                context!(self, now).append(writes, Vec::new());
+            }
+            Some(_) | None => {}
+        }
         let is_new = !self.groups.contains_key(&id);
         if is_new {
             let refusal = match &join.request.member_id {
                 Some(_) => Some(GroupError::UnknownMemberId),
-                None if self.groups.len() >= self.config.max_groups => {
+                None if self.group_count() >= self.config.max_groups => {
                     Some(GroupError::TooManyGroups)
                 }
                 None => None,
@@ -130,6 +140,12 @@ impl GroupCoordinator {
     /// SyncGroup. The reply comes when the leader's assignment is durable.
     pub fn sync(&mut self, now: Now, token: ReplyToken, request: SyncRequest) -> Vec<Effect> {
         let id = request.group_id.clone();
+        if self.serves_consumer_group(&id) {
+            self.with_consumer_group(now, &id, |group, cx, sight| {
+                group.sync_classic(cx, sight, token, &request);
+            });
+            return self.take_effects();
+        }
         let result = self.find(&id).map(|_| ());
         match result {
             Ok(()) => {
@@ -147,15 +163,26 @@ impl GroupCoordinator {
         if self.phase == Phase::Loading {
             return Ok(());
         }
-        self.find(&request.group_id)?;
-        self.with_group(now, &request.group_id, |group, cx| {
-            group.heartbeat(cx, request)
-        })
-        .unwrap_or(Err(GroupError::UnknownMemberId))
+        let id = &request.group_id;
+        if self.serves_consumer_group(id) {
+            return self
+                .with_consumer_group(now, id, |group, cx, sight| {
+                    group.heartbeat_classic(cx, sight, request)
+                })
+                .unwrap_or(Err(GroupError::UnknownMemberId));
+        }
+        self.find(id)?;
+        self.with_group(now, id, |group, cx| group.heartbeat(cx, request))
+            .unwrap_or(Err(GroupError::UnknownMemberId))
     }
 
     /// LeaveGroup. The reply waits for the record if the group is left empty.
     pub fn leave(&mut self, now: Now, token: ReplyToken, request: LeaveRequest) -> Vec<Effect> {
+        if self.serves_consumer_group(&request.group_id) {
+            let id = request.group_id;
+            self.leave_consumer_group(now, token, &id, request.members);
+            return self.take_effects();
+        }
         match self.find(&request.group_id).map(|_| ()) {
             Ok(()) => {
                 let id = request.group_id;
@@ -177,6 +204,10 @@ impl GroupCoordinator {
                 .push(Effect::Reply(token, Reply::Leave(Err(error)))),
         }
         self.take_effects()
+    }
+
+    pub(crate) fn serves_consumer_group(&self, id: &GroupId) -> bool {
+        self.phase == Phase::Active && self.consumer_groups.contains_key(id)
     }
 
     /// The group of a member's request.
@@ -211,6 +242,11 @@ impl GroupCoordinator {
         self.may_append()?;
         let id = request.group_id.clone();
         let mut created = None;
+        if let Some(group) = self.consumer_groups.get(&id) {
+            group.accept_commit(&request)?;
+            commit_offsets(&mut context!(self, now), token, request, None);
+            return Ok(());
+        }
         match self.with_group(now, &id, |group, cx| group.accept_commit(cx, &request)) {
             Some(accepted) => accepted?,
             None if request.generation.is_some() => {
@@ -219,7 +255,7 @@ impl GroupCoordinator {
                     _ => GroupError::IllegalGeneration,
                 });
             }
-            None if self.groups.len() >= self.config.max_groups => {
+            None if self.group_count() >= self.config.max_groups => {
                 return Err(GroupError::TooManyGroups);
             }
             None => created = Some(Waiter::GroupCreated(id.clone())),
@@ -236,8 +272,16 @@ impl GroupCoordinator {
 
     /// OffsetFetch, of what is durable. An unknown group has no offsets; that is no error.
     pub fn fetch_offsets(&self, request: &FetchRequest) -> Result<Vec<FetchedOffset>, GroupError> {
-        self.serving()?;
+        self.may_fetch(request)?;
         Ok(self.journal.offsets.fetch(request, View::Durable))
+    }
+
+    fn may_fetch(&self, request: &FetchRequest) -> Result<(), GroupError> {
+        self.serving()?;
+        match self.consumer_groups.get(&request.group_id) {
+            Some(group) => group.accept_fetch(request.member_id.as_ref(), request.member_epoch),
+            None => Ok(()),
+        }
     }
 
     /// OffsetFetch with `require_stable` (KIP-447): the reply waits for all commits accepted before.
@@ -248,7 +292,7 @@ impl GroupCoordinator {
         request: &FetchRequest,
     ) -> Vec<Effect> {
         let reply = self
-            .serving()
+            .may_fetch(request)
             .map(|()| self.journal.offsets.fetch(request, View::Newest));
         let newest = self.journal.newest_pending().filter(|_| reply.is_ok());
         context!(self, now).reply_after(newest, token, Reply::FetchOffsets(reply));
@@ -262,6 +306,14 @@ impl GroupCoordinator {
         token: ReplyToken,
         request: &DeleteOffsetsRequest,
     ) -> Vec<Effect> {
+        if self.may_append().is_ok()
+            && let Some(group) = self.consumer_groups.get(&request.group_id)
+        {
+            delete_offsets(&mut context!(self, now), token, request, |topic| {
+                group.is_subscribed_to(topic)
+            });
+            return self.take_effects();
+        }
         let found = self
             .may_append()
             .and_then(|()| self.find(&request.group_id))
@@ -295,6 +347,8 @@ impl GroupCoordinator {
             .into_iter()
             .map(|id| {
                 let result = self.check_delete(&id).map(|()| {
+                    // Offsets of open transactions go as well, or the group would come back with their commit.
+                    writes.extend(self.journal.offsets.forget_pending(&id));
                     self.remove_group(now, &id, &mut writes);
                 });
                 (id, result)
@@ -312,8 +366,12 @@ impl GroupCoordinator {
 
     fn check_delete(&self, id: &GroupId) -> Result<(), GroupError> {
         self.may_append()?;
-        let group = self.groups.get(id).ok_or(GroupError::GroupIdNotFound)?;
-        if group.is_empty() {
+        let is_empty = match (self.groups.get(id), self.consumer_groups.get(id)) {
+            (Some(group), _) => group.is_empty(),
+            (None, Some(group)) => group.is_empty(),
+            (None, None) => return Err(GroupError::GroupIdNotFound),
+        };
+        if is_empty {
             Ok(())
         } else {
             Err(GroupError::NonEmptyGroup)
@@ -323,6 +381,14 @@ impl GroupCoordinator {
     /// Takes a group out and adds the tombstones of all that the log has of it. If they can't be stored, the
     /// group comes back.
     fn remove_group(&mut self, now: Now, id: &GroupId, writes: &mut Vec<Write>) {
+        if self.consumer_groups.contains_key(id) {
+            let offsets = self.journal.offsets.newest_of(id);
+            writes
+                .extend(offsets.map(|(target, _)| Write::Offset(id.clone(), target.clone(), None)));
+            writes.extend(self.remove_consumer_group(now, id));
+            context!(self, now).notice(Notice::GroupDeleted { group: id.clone() });
+            return;
+        }
         let Some(mut group) = self.groups.remove(id) else {
             return;
         };
@@ -359,12 +425,16 @@ impl GroupCoordinator {
                     .iter()
                     .any(|word| word.trim().eq_ignore_ascii_case(is))
         };
-        let listed = self.groups.values().filter(|group| self.is_shown(group));
-        Ok(listed
+        let classic = self.groups.values().filter(|group| self.is_shown(group));
+        let consumer = self
+            .consumer_groups
+            .values()
+            .filter(|group| self.journal.is_durable(&group.id));
+        Ok(classic
             .map(ClassicGroup::listed)
+            .chain(consumer.map(ConsumerGroup::listed))
             .filter(|group| {
-                passes(&filter.states, group.state.as_str())
-                    && passes(&filter.types, group.group_type)
+                passes(&filter.states, group.state) && passes(&filter.types, group.group_type)
             })
             .collect())
     }
@@ -388,9 +458,30 @@ impl GroupCoordinator {
         let retention_ms = self.config.offsets_retention_ms();
         let mut writes = Vec::new();
         let mut finished = Vec::new();
+        for (id, group) in &self.consumer_groups {
+            let offsets = &self.journal.offsets;
+            let (expired, none_left) =
+                group.expired(offsets.settled_of(id), now.wall, retention_ms);
+            let none_left = none_left && !offsets.pending.holds_group(id);
+            if !expired.is_empty() {
+                let notice = Notice::OffsetsExpired {
+                    group: id.clone(),
+                    count: expired.len(),
+                };
+                self.effects.push(Effect::Notice(notice));
+            }
+            if none_left && group.is_empty() {
+                finished.push(id.clone());
+            } else {
+                let expired = expired.into_iter();
+                writes.extend(expired.map(|target| Write::Offset(id.clone(), target, None)));
+            }
+        }
         for (id, group) in &self.groups {
-            let offsets = self.journal.offsets.newest_of(id);
-            let (expired, none_left) = group.expired(offsets, now.wall, retention_ms);
+            let offsets = &self.journal.offsets;
+            let (expired, none_left) =
+                group.expired(offsets.settled_of(id), now.wall, retention_ms);
+            let none_left = none_left && !offsets.pending.holds_group(id);
             if !expired.is_empty() {
                 let notice = Notice::OffsetsExpired {
                     group: id.clone(),

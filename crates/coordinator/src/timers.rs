@@ -11,6 +11,12 @@ pub(crate) enum Timer {
     Session(GroupId, MemberId),
     Join(GroupId),
     Sync(GroupId),
+    /// A consumer group's member that must give partitions up.
+    Revocation(GroupId, MemberId),
+    /// A consumer group's member of the classic protocol that was told to join.
+    ClassicJoin(GroupId, MemberId),
+    /// One that has joined and must sync.
+    ClassicSync(GroupId, MemberId),
     Append(AppendId),
     Expiry,
 }

@@ -24,7 +24,7 @@ pub struct StoredSegment {
 impl StoredSegment {
     /// The segment's age counts from its youngest record, but from no later than when it was stored: a record whose
     /// producer's clock ran years ahead would otherwise keep itself, and all behind it, for years.
-    fn effective_timestamp(&self) -> TimestampMs {
+    pub(crate) fn effective_timestamp(&self) -> TimestampMs {
         self.max_timestamp.min(self.stored_at)
     }
 }

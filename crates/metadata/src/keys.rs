@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use tidegate_types::{BrokerId, Offset, PartitionId, PartitionIndex, TimestampMs, TopicId};
 
-use crate::api::ConfigResource;
+use crate::api::{ConfigResource, QuotaEntity, QuotaName};
 use crate::model::StoredObjectKey;
 
 /// A table: the first byte of its keys, and part of its values' envelopes.
@@ -18,6 +18,7 @@ pub(crate) enum Table {
     ProducerIds,
     Broker,
     Configs,
+    Quotas,
     Topic,
     DeletedTopic,
     Partition,
@@ -34,6 +35,7 @@ impl Table {
             Self::ProducerIds => b'i',
             Self::Broker => b'b',
             Self::Configs => b'c',
+            Self::Quotas => b'q',
             Self::Topic => b't',
             Self::DeletedTopic => b'x',
             Self::Partition => b'p',
@@ -82,6 +84,41 @@ pub(crate) fn configs(id: Option<BrokerId>) -> Bytes {
             key.put_u32(id.get());
         }
     }
+    key.freeze()
+}
+
+/// The parts of the entity that are set, each with its length, so that no name can look like another part.
+pub(crate) fn quotas(entity: &QuotaEntity) -> Bytes {
+    let mut key = BytesMut::new();
+    key.put_u8(Table::Quotas.tag());
+    let parts = [
+        (b'u', &entity.user),
+        (b'c', &entity.client_id),
+        (b'i', &entity.ip),
+    ];
+    for (tag, part) in parts {
+        match part {
+            None => {}
+            Some(QuotaName::Default) => {
+                key.put_u8(tag);
+                key.put_u8(0);
+            }
+            Some(QuotaName::Named(name)) => {
+                key.put_u8(tag);
+                key.put_u8(1);
+                key.put_u16(u16::try_from(name.len()).expect("names are at most 4096 bytes"));
+                key.put_slice(name.as_bytes());
+            }
+        }
+    }
+    key.freeze()
+}
+
+pub(crate) fn group_configs(group: &str) -> Bytes {
+    let mut key = BytesMut::with_capacity(2 + group.len());
+    key.put_u8(Table::Configs.tag());
+    key.put_u8(b'g');
+    key.put_slice(group.as_bytes());
     key.freeze()
 }
 
@@ -148,7 +185,44 @@ pub(crate) fn parse_configs(key: &[u8]) -> Result<ConfigResource, MalformedKey> 
     match key.get(1) {
         Some(b'd') if key.len() == 2 => Ok(ConfigResource::BrokerDefault),
         Some(b'b') => parse_broker(&key[1..]).map(ConfigResource::Broker),
+        Some(b'g') => String::from_utf8(key[2..].to_vec())
+            .map(ConfigResource::Group)
+            .map_err(|_| MalformedKey),
         _ => Err(MalformedKey),
+    }
+}
+
+pub(crate) fn parse_quotas(key: &[u8]) -> Result<QuotaEntity, MalformedKey> {
+    let mut entity = QuotaEntity::default();
+    let mut rest = key.get(1..).ok_or(MalformedKey)?;
+    while let [tag, form, tail @ ..] = rest {
+        let part = match tag {
+            b'u' => &mut entity.user,
+            b'c' => &mut entity.client_id,
+            b'i' => &mut entity.ip,
+            _ => return Err(MalformedKey),
+        };
+        let (name, after) = match form {
+            0 => (QuotaName::Default, tail),
+            1 => {
+                let (length, tail) = tail.split_first_chunk().ok_or(MalformedKey)?;
+                let (name, after) = tail
+                    .split_at_checked(u16::from_be_bytes(*length).into())
+                    .ok_or(MalformedKey)?;
+                let name = std::str::from_utf8(name).map_err(|_| MalformedKey)?;
+                (QuotaName::Named(name.to_owned()), after)
+            }
+            _ => return Err(MalformedKey),
+        };
+        if part.replace(name).is_some() {
+            return Err(MalformedKey);
+        }
+        rest = after;
+    }
+    if rest.is_empty() {
+        Ok(entity)
+    } else {
+        Err(MalformedKey)
     }
 }
 

@@ -150,6 +150,10 @@ pub struct PartitionState {
     pub segment_count: u64,
     /// Their bytes.
     pub segment_bytes: u64,
+    /// Up to where the log has been compacted by key.
+    pub cleaned_end: Offset,
+    /// How often segments were put in the place of others: a map read under another count may be out of date.
+    pub swaps: u64,
 }
 
 impl PartitionState {

@@ -11,6 +11,7 @@ use tidegate_types::{BrokerEpoch, BrokerId};
 /// |---|---|
 /// | `data/<broker>/<broker epoch>/<sequence, 20 digits>` | a WAL object or a fence of that writer |
 /// | `segments/<broker>/<broker epoch>/<sequence, 20 digits>` | an object uploaded from that broker's local WAL |
+/// | `compacted/<broker>/<broker epoch>/<sequence, 20 digits>` | an object that compaction wrote |
 /// | `probe` | proves that the store may be read and written, see [`crate::StoreHealth`] |
 /// | `meta/…` | the metadata store's, which names its own objects |
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -52,6 +53,13 @@ impl ObjectKey {
     pub fn upload(broker: BrokerId, broker_epoch: BrokerEpoch, sequence: u64) -> Self {
         Self(Path::from(format!(
             "segments/{broker}/{broker_epoch}/{sequence:020}"
+        )))
+    }
+
+    /// The `sequence`-th object that compaction writes under this registration of the broker.
+    pub fn compacted(broker: BrokerId, broker_epoch: BrokerEpoch, sequence: u64) -> Self {
+        Self(Path::from(format!(
+            "compacted/{broker}/{broker_epoch}/{sequence:020}"
         )))
     }
 

@@ -87,6 +87,8 @@ struct Aborted {
     start: i64,
     #[prost(int64, tag = "3")]
     marker: i64,
+    #[prost(int64, tag = "4")]
+    stable_after: i64,
 }
 
 /// Encodes the state as of `as_of`.
@@ -105,6 +107,7 @@ pub(crate) fn encode(as_of: Offset, producers: &Producers) -> Bytes {
                 producer: a.producer.to_wire(),
                 start: a.start.to_wire(),
                 marker: a.marker.to_wire(),
+                stable_after: a.stable_after.to_wire(),
             })
             .collect(),
     }
@@ -155,6 +158,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Offset, Producers), CheckpointErro
                 .ok_or(CheckpointError::Value("aborted.producer"))?,
             start: offset(wire.start, "aborted.start")?,
             marker: offset(wire.marker, "aborted.marker")?,
+            stable_after: offset(wire.stable_after, "aborted.stable_after")?,
         };
         producers.aborted.insert(aborted.marker, aborted);
     }
@@ -255,6 +259,7 @@ mod tests {
                 producer: id,
                 start: Offset::ZERO,
                 marker,
+                stable_after: Offset::ZERO,
             },
         );
         producers

@@ -71,6 +71,23 @@ impl LogReader {
         log: &Arc<PartitionLog>,
         request: ReadRequest,
     ) -> Result<ReadResult, ReadError> {
+        loop {
+            let forgotten = log.aborted_forgotten();
+            let read = self.read_once(log, request).await?;
+            match request.isolation {
+                // Compaction removed records of aborted transactions and their list was shortened, but some of them
+                // may have been read before.
+                Isolation::ReadCommitted if log.aborted_forgotten() != forgotten => {}
+                Isolation::ReadCommitted | Isolation::ReadUncommitted => return Ok(read),
+            }
+        }
+    }
+
+    async fn read_once(
+        &self,
+        log: &Arc<PartitionLog>,
+        request: ReadRequest,
+    ) -> Result<ReadResult, ReadError> {
         let mut batches = Vec::new();
         let mut bytes = 0usize;
         let mut next = request.offset;

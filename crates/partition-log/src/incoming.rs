@@ -102,6 +102,8 @@ impl ActivateError {
 struct Mapped {
     segments: Vec<Segment>,
     end: Offset,
+    /// How often metadata had swapped segments before these were read.
+    swaps: u64,
 }
 
 struct Sealed {
@@ -151,7 +153,11 @@ impl IncomingLog {
             logs: logs.clone(),
             opener: opener.clone(),
             source_epoch: state.leader_epoch,
-            mapped: Mutex::new(Mapped { segments, end }),
+            mapped: Mutex::new(Mapped {
+                segments,
+                end,
+                swaps: state.swaps,
+            }),
             source_end: Mutex::new(Offset::ZERO),
             sealed: watch::Sender::new(None),
         }))
@@ -319,6 +325,16 @@ impl IncomingLog {
         }
         let durable = self.log.copy_durable().await;
         durable.map_err(|_| ActivateError::NotHeld)?;
+        if self.mapped.lock().swaps != state.swaps {
+            // Compaction changed the map since it was read; its old objects will be deleted.
+            let segments = self.opener.segments(state).await?;
+            let end = mapped_end(&segments, state.committed_end);
+            *self.mapped.lock() = Mapped {
+                segments,
+                end,
+                swaps: state.swaps,
+            };
+        }
         // Usually the copy reaches back to what the map covers, and the map is completed later.
         if self.log.copied_start() > self.mapped.lock().end {
             self.load_map(state.committed_end).await?;
@@ -328,8 +344,12 @@ impl IncomingLog {
             Mapped {
                 segments: std::mem::take(&mut mapped.segments),
                 end: mapped.end,
+                swaps: mapped.swaps,
             }
         };
+        let mut producers = sealed.producers.clone();
+        // The source may have been sealed before its last swap was carried out.
+        producers.forget_below(state.cleaned_end);
         let taken = self.log.take_over(TakeOver {
             leader_epoch: state.leader_epoch,
             epochs: EpochHistory::new(state.epochs.iter().map(|e| (e.epoch, e.start))),
@@ -337,7 +357,7 @@ impl IncomingLog {
             uploaded_end: state.committed_end,
             segments: mapped.segments,
             mapped_end: mapped.end,
-            producers: sealed.producers.clone(),
+            producers,
         });
         match taken {
             true => Ok(self.log.clone()),

@@ -111,6 +111,8 @@ impl LogOpener {
             self.replay_stored(id, &segments, range, &mut producers, now)
                 .await?;
         }
+        // The checkpoint may be older than the last compaction.
+        producers.forget_below(state.cleaned_end);
         let (tail, log_end) = replay_recovered(&state, &recovered, as_of, &mut producers, now)?;
         let reach = state.leader_epoch_start();
         if log_end.max(state.log_start) < reach {
@@ -305,14 +307,10 @@ fn replay(
     let range = OffsetRange::new(header.base_offset(), header.end_offset())
         .expect("a batch ends after its start");
     match (marker, header.producer()) {
-        (Some(marker), Some(producer)) => producers.apply_marker(
-            producer.id,
-            producer.epoch,
-            marker.coordinator_epoch,
-            marker.commit,
-            header.base_offset(),
-            now,
-        ),
+        (Some(marker), Some(producer)) => {
+            let at = header.base_offset();
+            producers.apply_marker(producer.id, producer.epoch, *marker, at, now);
+        }
         (None, _) if !header.is_control() => producers.apply_data(header, range, now),
         // Control batches of other kinds carry no producer state.
         (Some(_), None) | (None, _) => {}

@@ -10,6 +10,8 @@
 //!
 //! The bytes of GETs under way are limited, apart from everything producers and tail readers use.
 
+mod scan;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +23,8 @@ use tidegate_segment_format::{
 };
 use tidegate_types::{Offset, PartitionId};
 use tokio::sync::Semaphore;
+
+pub use scan::SegmentScan;
 
 use crate::metrics::ReadMetrics;
 use crate::segments::Segment;

@@ -62,6 +62,21 @@ impl SegmentMap {
         self.segments.push(segment);
     }
 
+    /// Puts `new` in the place of all segments in `range`. What retention dropped meanwhile is dropped again by the
+    /// caller.
+    pub(crate) fn swap(&mut self, range: OffsetRange, new: Vec<Segment>) {
+        let first = self
+            .segments
+            .partition_point(|s| s.range.start() < range.start());
+        let behind = self
+            .segments
+            .partition_point(|s| s.range.end() <= range.end())
+            .max(first);
+        self.bytes += new.iter().map(|s| s.length).sum::<u64>();
+        let old = self.segments.splice(first..behind, new);
+        self.bytes -= old.map(|s| s.length).sum::<u64>();
+    }
+
     pub(crate) fn end(&self) -> Option<Offset> {
         self.segments.last().map(|s| s.range.end())
     }
@@ -122,5 +137,65 @@ impl SegmentMap {
 
     pub(crate) fn as_slice(&self) -> &[Segment] {
         &self.segments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(start: u64, end: u64, key: &str) -> Segment {
+        let offset = |o| Offset::new(o).unwrap();
+        Segment {
+            range: OffsetRange::new(offset(start), offset(end)).unwrap(),
+            object: Arc::new(SegmentObject {
+                key: ObjectKey::new(key).unwrap(),
+                size_bytes: 100,
+                index: ByteRange {
+                    position: 50,
+                    length: 10,
+                },
+            }),
+            position: 0,
+            length: end - start,
+            max_timestamp: TimestampMs::NONE,
+            stored_at: TimestampMs::NONE,
+        }
+    }
+
+    fn shape(map: &SegmentMap) -> Vec<(u64, &str)> {
+        let segments = map.as_slice().iter();
+        segments
+            .map(|s| (s.range.start().get(), s.object.key.as_str()))
+            .collect()
+    }
+
+    #[test]
+    fn a_swap_replaces_what_is_left_of_its_run_and_nothing_else() {
+        let range = |start, end| segment(start, end, "x").range;
+        let old = || {
+            SegmentMap::new(vec![
+                segment(0, 4, "a"),
+                segment(4, 6, "b"),
+                segment(6, 9, "c"),
+            ])
+        };
+        let new = || vec![segment(0, 3, "m"), segment(3, 6, "n")];
+        let mut map = old();
+        map.swap(range(0, 6), new());
+        assert_eq!(shape(&map), [(0, "m"), (3, "n"), (6, "c")]);
+        assert_eq!(map.bytes(), 9);
+        // Retention was faster: the first of the old ones is gone, and so will be the first of the new ones.
+        let mut map = old();
+        let log_start = Offset::new(4).unwrap();
+        map.drop_below(log_start);
+        map.swap(range(0, 6), new());
+        map.drop_below(log_start);
+        assert_eq!(shape(&map), [(3, "n"), (6, "c")]);
+        assert_eq!(map.bytes(), 6);
+        let mut map = old();
+        map.drop_below(Offset::new(6).unwrap());
+        map.swap(range(0, 6), Vec::new());
+        assert_eq!(shape(&map), [(6, "c")]);
     }
 }

@@ -36,7 +36,7 @@ impl TailBatch {
         Self {
             range: OffsetRange::new(header.base_offset(), header.end_offset())
                 .expect("a batch ends after its start"),
-            max_timestamp: header.max_timestamp(),
+            max_timestamp: header.max_record_timestamp(),
             record_count: header.record_count(),
             length: u32::try_from(bytes.len()).expect("a batch's length is 31 bits on the wire"),
             bytes: Some(bytes),
@@ -49,7 +49,7 @@ impl TailBatch {
         Self {
             range: OffsetRange::new(header.base_offset(), header.end_offset())
                 .expect("a batch ends after its start"),
-            max_timestamp: header.max_timestamp(),
+            max_timestamp: header.max_record_timestamp(),
             record_count: header.record_count(),
             length: extent.length,
             bytes: None,

@@ -491,7 +491,7 @@ impl Uploader {
 }
 
 /// The segment that a stored object holds of one partition.
-pub(crate) fn segment_of(
+pub fn segment_of(
     object: &Arc<SegmentObject>,
     info: &SegmentInfo,
     stored_at: TimestampMs,
@@ -507,7 +507,7 @@ pub(crate) fn segment_of(
 }
 
 /// The commit of a stored object.
-pub(crate) fn object_commit(
+pub fn object_commit(
     key: &ObjectKey,
     size_bytes: u64,
     index: ByteRange,

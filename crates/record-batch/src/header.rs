@@ -230,6 +230,16 @@ impl BatchHeader {
         self.max_timestamp
     }
 
+    /// The greatest timestamp of records that readers see: [`TimestampMs::NONE`] of a control batch, so that look-ups
+    /// by time, and the age of data, don't take a transaction marker for a record.
+    pub fn max_record_timestamp(&self) -> TimestampMs {
+        if self.is_control() {
+            TimestampMs::NONE
+        } else {
+            self.max_timestamp
+        }
+    }
+
     pub fn producer(&self) -> Option<ProducerIdentity> {
         self.producer
     }

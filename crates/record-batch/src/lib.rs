@@ -36,6 +36,7 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod builder;
+mod compaction;
 mod compression;
 mod crc;
 mod header;
@@ -47,6 +48,9 @@ mod time_lookup;
 mod varint;
 
 pub use builder::{BatchBuilder, BuildError};
+pub use compaction::{
+    DeleteHorizon, KeyedRecord, ThinError, Thinned, filler, thin_out, visit_keys, without_records,
+};
 pub use compression::{DecompressError, compress, decompress};
 pub use crc::{Crc32c, crc32c};
 pub use header::{BatchHeader, Codec, HEADER_BYTES, HeaderError, ProducerIdentity, TimestampType};

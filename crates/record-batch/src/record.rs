@@ -177,6 +177,11 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Bytes that weren't walked over yet.
+    pub(crate) fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
     /// The next record with its number in the batch; `None` after the last one.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<Option<(u32, RecordView<'a>)>, RecordsError> {

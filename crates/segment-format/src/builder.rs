@@ -229,7 +229,7 @@ fn split_batches(whole: &Chunk, range: OffsetRange) -> Option<Vec<Chunk>> {
         let bytes = rest.split_to(header.total_bytes());
         chunks.push(Chunk {
             end: start,
-            max_timestamp: header.max_timestamp(),
+            max_timestamp: header.max_record_timestamp(),
             bytes,
         });
     }

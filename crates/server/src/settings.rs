@@ -8,14 +8,16 @@ use tidegate_broker::config::{
     topic_config,
 };
 use tidegate_broker::{
-    BrokerOptions, ClusterSettings, DecodeLimits, FrameLimits, GroupConfig, MemorySettings,
-    NetworkLimits, NodeSettings, ObjectWalSettings, WalSettings,
+    BrokerOptions, ClusterSettings, CompactionSettings, DecodeLimits, FrameLimits, GroupConfig,
+    MemorySettings, NetworkLimits, NodeSettings, ObjectWalSettings, TransactionConfig, WalSettings,
 };
 use tidegate_metadata::Endpoint;
 use tidegate_object_storage::{StoreOptions, TimeLimits};
 use tidegate_partition_log::UploadLimits;
 
-use crate::config::{ByteSize, Config, Groups, Setting, TOPIC_DEFAULTS, TopicConfig, TopicConfigs};
+use crate::config::{
+    ByteSize, Config, Groups, Setting, TOPIC_DEFAULTS, TopicConfig, TopicConfigs, Transactions,
+};
 
 /// The topic config that `durability` is the default of.
 const DURABILITY: &str = "tidegate.durability";
@@ -109,6 +111,12 @@ pub fn node_settings(config: &Config) -> NodeSettings {
         producer_expiration: config.topics.producer_expiration,
         retention_check: config.topics.retention_check,
         delete_grace: config.topics.delete_grace,
+        compaction: CompactionSettings {
+            check: config.compaction.check,
+            memory_bytes: config.memory.compaction,
+            bytes_per_second: config.compaction.bytes_per_second.bytes(),
+            min_dirty_bytes: config.compaction.min_dirty_bytes.bytes(),
+        },
         accept_loss: config.top.accept_loss,
     }
 }
@@ -142,8 +150,10 @@ fn broker_options(config: &Config) -> BrokerOptions {
         default_partitions: topics.default_partitions,
         default_replication_factor: topics.default_replication_factor,
         offsets_partitions: config.groups.offsets_partitions,
+        transactions_partitions: config.transactions.state_partitions,
         fetch_max_bytes: config.kafka.fetch_max_bytes.in_memory(),
         groups: group_config(&config.groups),
+        transactions: transaction_config(&config.transactions),
         topic_defaults: TopicDefaults::new(defaults),
         shown_configs: shown_configs(config),
         log_dir: config.top.data_dir.show(),
@@ -158,6 +168,10 @@ fn group_config(groups: &Groups) -> GroupConfig {
         initial_rebalance_delay_ms: milliseconds(groups.initial_rebalance_delay),
         new_member_join_timeout_ms: milliseconds(groups.new_member_timeout),
         max_group_size: groups.max_members,
+        consumer_session_timeout_ms: milliseconds(groups.consumer_session_timeout),
+        consumer_heartbeat_interval_ms: milliseconds(groups.consumer_heartbeat_interval),
+        max_consumer_group_size: groups.consumer_max_members,
+        consumer_migration_policy: groups.consumer_migration,
         offsets_retention_minutes: u32::try_from(groups.offsets_retention.as_secs().div_ceil(60))
             .unwrap_or(u32::MAX),
         offsets_retention_check_interval_ms: u64::from(milliseconds(
@@ -170,6 +184,17 @@ fn group_config(groups: &Groups) -> GroupConfig {
         max_member_metadata_bytes: groups.max_member_bytes.in_memory(),
         max_pending_appends: groups.max_pending_appends,
         ..GroupConfig::default()
+    }
+}
+
+fn transaction_config(transactions: &Transactions) -> TransactionConfig {
+    TransactionConfig {
+        max_timeout_ms: milliseconds(transactions.max_timeout),
+        id_expiration_ms: u64::try_from(transactions.id_expiration.as_millis()).unwrap_or(u64::MAX),
+        expiration_check_interval_ms: u64::from(milliseconds(transactions.expiration_check)),
+        max_transactional_ids: transactions.max_ids,
+        max_pending_appends: transactions.max_pending_appends,
+        ..TransactionConfig::default()
     }
 }
 
@@ -230,8 +255,24 @@ fn shown_configs(config: &Config) -> BTreeMap<String, String> {
             config.topics.default_replication_factor.show(),
         ),
         (
+            "group.consumer.session.timeout.ms",
+            milliseconds(config.groups.consumer_session_timeout).to_string(),
+        ),
+        (
+            "group.consumer.heartbeat.interval.ms",
+            milliseconds(config.groups.consumer_heartbeat_interval).to_string(),
+        ),
+        (
+            "group.consumer.migration.policy",
+            config.groups.consumer_migration.show(),
+        ),
+        (
             "offsets.topic.num.partitions",
             config.groups.offsets_partitions.show(),
+        ),
+        (
+            "transaction.state.log.num.partitions",
+            config.transactions.state_partitions.show(),
         ),
         ("log.dirs", config.top.data_dir.show()),
     ];
@@ -308,6 +349,7 @@ mod tests {
         let set = settings(&[]);
         let expected = GroupConfig {
             max_group_size: 100_000,
+            max_consumer_group_size: 100_000,
             ..GroupConfig::default()
         };
         assert_eq!(format!("{:?}", set.broker.groups), format!("{expected:?}"));

@@ -18,5 +18,5 @@ pub use durability::{DurabilityMode, UnknownDurabilityMode};
 pub use epoch::{BrokerEpoch, ControllerEpoch, LeaderEpoch};
 pub use id::{BrokerId, InvalidId, PartitionId, PartitionIndex, TopicId, TopicName};
 pub use offset::{Offset, OffsetOverflow, OffsetRange};
-pub use producer::{ProducerEpoch, ProducerId, Sequence};
+pub use producer::{ProducerEpoch, ProducerId, Sequence, VerificationTicket};
 pub use time::TimestampMs;

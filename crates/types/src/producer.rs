@@ -71,6 +71,21 @@ impl fmt::Display for Sequence {
     }
 }
 
+/// Says that a partition's log has seen a producer's batch that would open a transaction there, and that the
+/// transaction's coordinator is being asked (KIP-890). The log that gave it out can tell whether it is still good;
+/// to everybody else it is a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct VerificationTicket(u64);
+
+impl VerificationTicket {
+    pub fn new(number: u64) -> Self {
+        Self(number)
+    }
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

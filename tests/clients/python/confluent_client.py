@@ -1,4 +1,4 @@
-"""confluent-kafka: produce|consume|group BROKERS TOPIC COUNT [CODEC|GROUP]. Consumed values are printed, one a line."""
+"""confluent-kafka: produce|consume|group|new-group BROKERS TOPIC COUNT [CODEC|GROUP]. Consumed values are printed, one a line."""
 
 import sys
 import time
@@ -22,9 +22,10 @@ def produce(brokers, topic, count, codec):
         sys.exit(f"{left} records not delivered, failures: {failures[:3]}")
 
 
-def consume(brokers, topic, count, group=None):
+def consume(brokers, topic, count, group=None, protocol="classic"):
     consumer = Consumer(
         {
+            "group.protocol": protocol,
             "bootstrap.servers": brokers,
             "group.id": group or "unused",
             "auto.offset.reset": "earliest",
@@ -59,7 +60,8 @@ def main():
     elif mode == "consume":
         consume(brokers, topic, count)
     else:
-        consume(brokers, topic, count, sys.argv[5])
+        protocol = "consumer" if mode == "new-group" else "classic"
+        consume(brokers, topic, count, sys.argv[5], protocol)
 
 
 main()

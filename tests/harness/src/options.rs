@@ -78,6 +78,10 @@ pub enum Setting {
     UploadAgeMs,
     /// How often the retention of topics is looked at, in milliseconds.
     RetentionCheckMs,
+    /// How often partitions that are due for compaction are looked for, in milliseconds.
+    CompactionCheckMs,
+    /// Bytes below which a partition isn't worth compacting.
+    CompactionMinDirtyBytes,
     /// Bytes of local disk that the WAL may take.
     WalCapacityBytes,
     /// Bytes of one WAL file.
@@ -96,8 +100,10 @@ impl Setting {
             Self::DefaultPartitions => "num.partitions",
             Self::MaxRequestBytes => "socket.request.max.bytes",
             Self::RetentionCheckMs => "log.retention.check.interval.ms",
+            Self::CompactionCheckMs => "log.cleaner.backoff.ms",
             Self::UploadSizeBytes
             | Self::UploadAgeMs
+            | Self::CompactionMinDirtyBytes
             | Self::WalCapacityBytes
             | Self::WalFileBytes
             | Self::Balance => return None,
@@ -118,6 +124,8 @@ impl Setting {
             Self::UploadSizeBytes => ("TIDEGATE_UPLOAD_SIZE_BYTES", ""),
             Self::UploadAgeMs => ("TIDEGATE_UPLOAD_AGE", "ms"),
             Self::RetentionCheckMs => ("TIDEGATE_TOPICS_RETENTION_CHECK", "ms"),
+            Self::CompactionCheckMs => ("TIDEGATE_COMPACTION_CHECK", "ms"),
+            Self::CompactionMinDirtyBytes => ("TIDEGATE_COMPACTION_MIN_DIRTY_BYTES", ""),
             Self::WalCapacityBytes => ("TIDEGATE_WAL_CAPACITY_BYTES", ""),
             Self::WalFileBytes => ("TIDEGATE_WAL_FILE_BYTES", ""),
             Self::Balance => ("TIDEGATE_CLUSTER_BALANCE", ""),

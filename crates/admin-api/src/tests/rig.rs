@@ -13,6 +13,7 @@ use serde_json::Value;
 use tidegate_cluster::admin::*;
 use tidegate_cluster::orders::*;
 use tidegate_cluster::queries::*;
+use tidegate_cluster::transactions::BrokerTransactions;
 use tidegate_cluster::view::{ClusterView, TopicRules};
 use tidegate_metadata::api::{ControllerApi, RegisterBroker, TakeLeadership};
 use tidegate_metadata::store::MemoryOpener;
@@ -169,6 +170,10 @@ impl Peers for FakePeers {
 
     fn queries(&self, id: BrokerId, _: &Endpoint) -> Arc<dyn BrokerQueries> {
         Arc::new(FakeQueries(self.0.lock().get(&id).cloned()))
+    }
+
+    fn transactions(&self, _: BrokerId, _: &Endpoint) -> Arc<dyn BrokerTransactions> {
+        unreachable!("the admin API takes no part in transactions")
     }
 }
 

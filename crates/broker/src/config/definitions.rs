@@ -60,6 +60,8 @@ pub enum InvalidConfig {
         name: String,
         nearest: Option<&'static str>,
     },
+    #[error("Unknown group config name: {name}")]
+    UnknownOfGroup { name: String },
     #[error("Invalid value {value} for configuration {name}: {reason}")]
     Value {
         name: &'static str,
@@ -99,7 +101,7 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         ConfigRange::OneOf(&["delete", "compact"]),
         Some("log.cleanup.policy"),
         true,
-        "Whether old segments are deleted, compacted by key, or both. Compaction isn't built: `compact` only makes keys required, and keeps retention and DeleteRecords off unless `delete` is named too.",
+        "Whether old segments are deleted, compacted by key, or both. `compact` alone keeps retention and DeleteRecords off.",
     ),
     config(
         "compression.gzip.level",
@@ -143,8 +145,17 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "86400000",
         ConfigRange::AtLeast(0),
         Some("log.cleaner.delete.retention.ms"),
+        true,
+        "How long tombstones and transaction markers of compacted topics are kept after the first pass that met them, in milliseconds.",
+    ),
+    config(
+        "errors.deadletterqueue.group.enable",
+        ConfigKind::Boolean,
+        "false",
+        ConfigRange::Any,
+        None,
         false,
-        "No effect until compaction is built: how long tombstones of compacted topics are kept, in milliseconds.",
+        "Kept for tools: there are no share groups.",
     ),
     config(
         "file.delete.delay.ms",
@@ -224,8 +235,17 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "9223372036854775807",
         ConfigRange::AtLeast(1),
         Some("log.cleaner.max.compaction.lag.ms"),
+        true,
+        "The longest a record may stay uncompacted, in milliseconds: then its partition is compacted whatever its dirty ratio.",
+    ),
+    config(
+        "max.decompressed.message.bytes",
+        ConfigKind::Int,
+        "2147483639",
+        ConfigRange::Between(1, 2_147_483_639),
+        Some("max.decompressed.message.bytes"),
         false,
-        "No effect until compaction is built: the longest a record may stay uncompacted, in milliseconds.",
+        "Kept for tools: compressed batches are stored as they come, and decompressed within limits of their own.",
     ),
     config(
         "max.message.bytes",
@@ -269,8 +289,8 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "0.5",
         ConfigRange::Fraction,
         Some("log.cleaner.min.cleanable.ratio"),
-        false,
-        "No effect until compaction is built: the part of a compacted log that must be uncompacted before it is compacted again.",
+        true,
+        "The part of a compacted log that must be uncompacted before it is compacted again.",
     ),
     config(
         "min.compaction.lag.ms",
@@ -278,8 +298,8 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         "0",
         ConfigRange::AtLeast(0),
         Some("log.cleaner.min.compaction.lag.ms"),
-        false,
-        "No effect until compaction is built: how long a record stays uncompacted at least, in milliseconds.",
+        true,
+        "How long a record stays uncompacted at least, in milliseconds.",
     ),
     config(
         "min.insync.replicas",
@@ -298,6 +318,24 @@ pub const TOPIC_CONFIGS: &[ConfigDefinition] = &[
         Some("log.preallocate"),
         false,
         "Kept for tools: partitions have no files.",
+    ),
+    config(
+        "remote.copy.lag.bytes",
+        ConfigKind::Long,
+        "-1",
+        ConfigRange::AtLeast(-1),
+        Some("log.remote.copy.lag.bytes"),
+        false,
+        "Kept for tools: all data is in object storage.",
+    ),
+    config(
+        "remote.copy.lag.ms",
+        ConfigKind::Long,
+        "0",
+        ConfigRange::AtLeast(-1),
+        Some("log.remote.copy.lag.ms"),
+        false,
+        "Kept for tools: all data is in object storage.",
     ),
     config(
         "remote.log.copy.disable",

@@ -15,6 +15,18 @@ pub struct CleanupPolicy {
     pub compact: bool,
 }
 
+/// How a topic is compacted, if it is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TopicCompaction {
+    pub min_dirty_ratio: f64,
+    pub min_lag: Duration,
+    /// `None`: no limit.
+    pub max_lag: Option<Duration>,
+    pub delete_retention: Duration,
+    /// Kafka would leave so much of the log's end alone.
+    pub segment_bytes: u64,
+}
+
 /// The values that topics have where they set none: the broker's own configuration.
 #[derive(Debug, Clone, Default)]
 pub struct TopicDefaults {
@@ -49,6 +61,7 @@ impl TopicDefaults {
 #[derive(Debug, Clone, PartialEq)]
 pub struct TopicSettings {
     pub cleanup: CleanupPolicy,
+    pub compaction: TopicCompaction,
     pub max_message_bytes: u32,
     pub timestamp_type: TimestampType,
     pub timestamp_before_max_ms: i64,
@@ -70,10 +83,21 @@ impl TopicSettings {
         };
         let number = |name: &str| text(name).parse::<i64>().unwrap_or(i64::MAX);
         let policy = text("cleanup.policy");
+        let milliseconds =
+            |name: &str| Duration::from_millis(u64::try_from(number(name)).unwrap_or_default());
         Self {
             cleanup: CleanupPolicy {
                 delete: split_list(policy).any(|p| p == "delete"),
                 compact: split_list(policy).any(|p| p == "compact"),
+            },
+            compaction: TopicCompaction {
+                min_dirty_ratio: text("min.cleanable.dirty.ratio").parse().unwrap_or(0.5),
+                min_lag: milliseconds("min.compaction.lag.ms"),
+                max_lag: Some(number("max.compaction.lag.ms"))
+                    .filter(|lag| *lag < i64::MAX)
+                    .map(|_| milliseconds("max.compaction.lag.ms")),
+                delete_retention: milliseconds("delete.retention.ms"),
+                segment_bytes: u64::try_from(number("segment.bytes")).unwrap_or(u64::MAX),
             },
             max_message_bytes: u32::try_from(number("max.message.bytes")).unwrap_or(u32::MAX),
             timestamp_type: match text("message.timestamp.type") {

@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_coordinator::{
-    AppendFailure, AppendId, Effect, GroupCoordinator, Now, Record, Reply, ReplyToken,
+    AppendFailure, AppendId, ClusterView, Effect, EndTransaction, GroupCoordinator, Now, Record,
+    Reply, ReplyToken, Transaction,
 };
-use tidegate_partition_log::{AppendError, Durability, LogReader, PartitionLog};
-use tidegate_record_batch::{BatchBuilder, Codec, ProducedBatch, TimestampType};
+use tidegate_partition_log::{
+    AppendError, Durability, LogReader, Marker, MarkerRefused, PartitionLog, SequenceError,
+};
+use tidegate_record_batch::{BatchBuilder, Codec, ProducedBatch, ProducerIdentity, TimestampType};
 use tidegate_runtime::SharedClock;
 use tidegate_types::{Offset, TimestampMs, TopicId, TopicName};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::load::Load;
 use super::notice;
@@ -77,17 +80,23 @@ impl Handle {
     }
 }
 
-/// Topics that were deleted and whose offsets are still to be removed. A topic is on the list once, until the
-/// coordinator takes it.
+/// What changed of topics and is still to be told to the coordinator: those whose offsets are to be removed, each
+/// once, and the newest view of all.
 #[derive(Default)]
 pub(super) struct Deletions {
     topics: Mutex<Vec<(TopicName, Option<TopicId>)>>,
+    view: Mutex<Option<Arc<dyn ClusterView>>>,
     bell: Notify,
 }
 
 impl Deletions {
     pub(super) fn add(&self, deleted: &[(TopicName, Option<TopicId>)]) {
         self.topics.lock().extend_from_slice(deleted);
+        self.bell.notify_one();
+    }
+
+    pub(super) fn show(&self, view: Arc<dyn ClusterView>) {
+        *self.view.lock() = Some(view);
         self.bell.notify_one();
     }
 
@@ -98,18 +107,18 @@ impl Deletions {
 
 /// The clock in the coordinator's terms: milliseconds since the host began.
 #[derive(Clone)]
-pub(super) struct HostClock {
+pub(crate) struct HostClock {
     clock: SharedClock,
     base: Instant,
 }
 
 impl HostClock {
-    pub(super) fn new(clock: SharedClock) -> Self {
+    pub(crate) fn new(clock: SharedClock) -> Self {
         let base = clock.now();
         Self { clock, base }
     }
 
-    pub(super) fn now(&self) -> Now {
+    pub(crate) fn now(&self) -> Now {
         let since = self.clock.now().saturating_duration_since(self.base);
         Now {
             monotonic_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
@@ -118,7 +127,7 @@ impl HostClock {
     }
 
     /// Far deadlines come as "in an hour": the actor looks again then.
-    fn instant(&self, at_ms: u64) -> Instant {
+    pub(crate) fn instant(&self, at_ms: u64) -> Instant {
         self.base
             .checked_add(Duration::from_millis(at_ms))
             .unwrap_or_else(|| self.clock.now() + Duration::from_secs(3600))
@@ -225,7 +234,16 @@ impl Actor {
         }
     }
 
+    /// Shows the coordinator the newest view, if there is one that it hasn't seen.
+    pub(super) fn show_view(&mut self) {
+        let view = self.parts.deletions.view.lock().take();
+        if let Some(view) = view {
+            self.parts.coordinator.see(view);
+        }
+    }
+
     pub(super) fn delete_topics(&mut self) {
+        self.show_view();
         let topics = self.parts.deletions.take();
         if !topics.is_empty() {
             let effects = self
@@ -280,7 +298,20 @@ impl Actor {
                     }
                 }
                 Effect::Append { id, at, records } => {
-                    let outcome = append(&self.parts.log, at, &records);
+                    let outcome = append(&self.parts.log, at, &records, None);
+                    self.appends.push_back((id, outcome));
+                }
+                Effect::AppendTransactional {
+                    id,
+                    at,
+                    records,
+                    transaction,
+                } => {
+                    let outcome = append(&self.parts.log, at, &records, Some(transaction));
+                    self.appends.push_back((id, outcome));
+                }
+                Effect::AppendMarker { id, end } => {
+                    let outcome = append_marker(&self.parts.log, end);
                     self.appends.push_back((id, outcome));
                 }
                 Effect::Notice(notice) => notice::log(&notice),
@@ -315,13 +346,24 @@ async fn oldest(appends: &mut VecDeque<(AppendId, Outcome)>) -> Settled {
     }
 }
 
-fn append(log: &Arc<PartitionLog>, at: TimestampMs, records: &[Record]) -> Outcome {
+fn append(
+    log: &Arc<PartitionLog>,
+    at: TimestampMs,
+    records: &[Record],
+    transaction: Option<Transaction>,
+) -> Outcome {
+    // As in Apache Kafka, the records of a coordinator have no sequences.
+    let producer = transaction.map(|of| ProducerIdentity {
+        id: of.producer,
+        epoch: of.epoch,
+        first_sequence: None,
+    });
     let mut builder = BatchBuilder::new(
         Offset::ZERO,
         Codec::None,
         TimestampType::CreateTime,
-        None,
-        false,
+        producer,
+        transaction.is_some(),
     );
     for record in records {
         builder.push(at, Some(&record.key), record.value.as_deref(), &[]);
@@ -340,15 +382,36 @@ fn append(log: &Arc<PartitionLog>, at: TimestampMs, records: &[Record]) -> Outco
             return Outcome::Refused(AppendFailure::TooLarge);
         }
     };
-    match log.append(batch) {
-        Ok(appended) => match appended.durability {
-            Durability::Durable => Outcome::Durable,
-            Durability::Pending(receiver) => Outcome::Waiting(receiver),
-        },
+    match log.append_verified(batch, transaction.and_then(|of| of.ticket)) {
+        Ok(appended) => outcome(appended.durability),
         Err(error) => {
             warn!(partition = %log.id(), error = &error as &dyn std::error::Error, "group records were not written");
             Outcome::Refused(failure(&error))
         }
+    }
+}
+
+fn append_marker(log: &Arc<PartitionLog>, end: EndTransaction) -> Outcome {
+    let marker = Marker {
+        producer: end.producer,
+        epoch: end.epoch,
+        coordinator_epoch: end.coordinator_epoch,
+        commit: end.commit,
+        epoch_rises: end.epoch_rises,
+    };
+    match log.append_marker(marker) {
+        Ok(durability) => outcome(durability),
+        Err(error) => {
+            info!(partition = %log.id(), producer = %end.producer, error = &error as &dyn std::error::Error, "transaction marker was not written");
+            Outcome::Refused(failure(&error))
+        }
+    }
+}
+
+fn outcome(durability: Durability) -> Outcome {
+    match durability {
+        Durability::Durable => Outcome::Durable,
+        Durability::Pending(receiver) => Outcome::Waiting(receiver),
     }
 }
 
@@ -360,7 +423,17 @@ fn failure(error: &AppendError) -> AppendFailure {
         AppendError::Full(_) | AppendError::Switching | AppendError::Sealed => {
             AppendFailure::Unavailable
         }
-        // A coordinator is no idempotent producer, so there is no sequence to be wrong.
-        AppendError::TooLarge { .. } | AppendError::Sequence(_) => AppendFailure::TooLarge,
+        AppendError::TooLarge { .. } => AppendFailure::TooLarge,
+        AppendError::Sequence(SequenceError::Fenced { .. })
+        | AppendError::Marker(MarkerRefused::Fenced { .. }) => AppendFailure::ProducerFenced,
+        // The records of a coordinator have no sequences to be wrong.
+        AppendError::Sequence(
+            SequenceError::NoTransaction { .. }
+            | SequenceError::NotTransactional { .. }
+            | SequenceError::OutOfOrder { .. },
+        ) => AppendFailure::NoTransaction,
+        AppendError::Marker(MarkerRefused::CoordinatorFenced { .. }) => {
+            AppendFailure::CoordinatorFenced
+        }
     }
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use tidegate_coordinator::{GroupConfig, GroupCoordinator, GroupError, partition_for};
+use tidegate_coordinator::{
+    ClusterView, EndTransaction, GroupConfig, GroupCoordinator, GroupError, Reply, partition_for,
+};
 use tidegate_metadata::{ClusterImage, TopicImage};
 use tidegate_partition_log::PartitionLog;
 use tidegate_runtime::{OnExit, SharedClock, Tasks};
@@ -12,6 +14,7 @@ use tidegate_types::{PartitionId, PartitionIndex, TopicId, TopicName};
 use tokio_util::sync::CancellationToken;
 
 use super::actor::{Actor, Deletions, Handle, HostClock, Parts};
+use super::view::ImageView;
 use crate::broker::Broker;
 use crate::catalog::{Catalog, OFFSETS_TOPIC};
 use crate::handlers::topics::create_with_defaults;
@@ -73,9 +76,18 @@ impl GroupHost {
         };
         let mut hosting = self.hosting.lock();
         let before = hosting.image.replace(catalog.image.clone());
+        let view: Arc<dyn ClusterView> = Arc::new(ImageView(catalog.image.clone()));
+        let is_new = before
+            .as_ref()
+            .is_none_or(|before| before.version() != catalog.image.version());
         let deleted = before
             .map(|before| vanished(&before, &catalog.image))
             .unwrap_or_default();
+        if is_new {
+            for hosted in hosting.coordinators.values() {
+                hosted.deletions.show(view.clone());
+            }
+        }
         if !deleted.is_empty() {
             hosting
                 .coordinators
@@ -102,6 +114,7 @@ impl GroupHost {
                 .is_some_and(|hosted| Arc::ptr_eq(&hosted.log, &log));
             if !runs {
                 let hosted = self.start(&broker, log);
+                hosted.deletions.show(view.clone());
                 hosting.coordinators.insert(partition, hosted);
             }
         }
@@ -146,6 +159,28 @@ impl GroupHost {
             .get(&partition)
             .map(|hosted| hosted.handle.clone())
             .ok_or(GroupError::NotCoordinator)
+    }
+
+    /// Ends a producer's transaction in a partition of `__consumer_offsets`. Answers when the marker is durable.
+    pub(crate) async fn end_transaction(
+        &self,
+        partition: PartitionId,
+        end: EndTransaction,
+    ) -> Result<(), GroupError> {
+        let handle = self
+            .hosting
+            .lock()
+            .coordinators
+            .get(&partition)
+            .map(|hosted| hosted.handle.clone())
+            .ok_or(GroupError::NotCoordinator)?;
+        let reply = handle
+            .answered(move |coordinator, now, token| coordinator.end_transaction(now, token, end))
+            .await;
+        match reply {
+            Some(Reply::EndTransaction(ended)) => ended,
+            Some(_) | None => Err(GroupError::NotCoordinator),
+        }
     }
 
     /// All coordinators here.

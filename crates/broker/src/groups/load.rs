@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tidegate_coordinator::{GroupCoordinator, RecordError};
 use tidegate_partition_log::{Isolation, ReadError, ReadRequest};
-use tidegate_record_batch::{BatchError, Batches, RecordsError, records};
+use tidegate_record_batch::{BatchError, Batches, ControlMarker, RecordsError, records};
 use tidegate_types::Offset;
 use tracing::{debug, error, info, warn};
 
@@ -93,6 +93,7 @@ impl Actor {
             }
             pause = (pause * 2).min(LAST_RETRY);
         }
+        self.show_view();
         let now = self.parts.clock.now();
         match self.parts.coordinator.loaded(now) {
             Ok(effects) => self.carry_out(effects),
@@ -131,15 +132,26 @@ fn replay(
     let mut reached = next;
     for batch in batches.into_iter().flat_map(Batches::headers_only) {
         let batch = batch?;
-        reached = reached.max(batch.header().end_offset());
-        if batch.header().is_control() {
+        let header = *batch.header();
+        reached = reached.max(header.end_offset());
+        let producer = header.producer().map(|producer| producer.id);
+        if header.is_control() {
+            // Other kinds of control batches are skipped.
+            if let (Ok(marker), Some(producer)) = (ControlMarker::decode(&batch), producer) {
+                coordinator.replay_marker(producer, marker.commit);
+            }
             continue;
         }
+        let transaction = producer.filter(|_| header.is_transactional());
         for record in records(&batch, BATCH_BYTES)? {
             // The first batch may begin before the log's start.
             if record.offset >= next {
                 let key = record.key.as_deref().ok_or(ReplayError::NoKey)?;
-                coordinator.replay(key, record.value.as_deref())?;
+                let value = record.value.as_deref();
+                match transaction {
+                    Some(producer) => coordinator.replay_transactional(producer, key, value)?,
+                    None => coordinator.replay(key, value)?,
+                }
             }
         }
     }

@@ -7,5 +7,7 @@ mod actor;
 mod host;
 mod load;
 mod notice;
+mod view;
 
+pub(crate) use actor::HostClock;
 pub(crate) use host::{GroupHost, partition_of};

@@ -40,6 +40,12 @@ pub(super) fn log(notice: &Notice) {
         }
         Notice::OffsetsExpired { group, count } => info!(%group, count, "offsets expired"),
         Notice::GroupDeleted { group } => info!(%group, "group deleted"),
+        Notice::Upgraded { group, members } => {
+            info!(%group, members, "classic group became a consumer group");
+        }
+        Notice::Downgraded { group, members } => {
+            info!(%group, members, "consumer group became a classic group");
+        }
         Notice::AppendTimedOut { id } => {
             warn!(append = %id, "a group's records are not durable in time")
         }

@@ -24,19 +24,21 @@ use tidegate_types::BrokerId;
 use super::text;
 use crate::broker::{Broker, TopicRef};
 use crate::config::{
-    ConfigDefinition, ConfigKind, InvalidConfig, THROTTLE_CONFIGS, TOPIC_CONFIGS, split_list,
-    topic_config,
+    ConfigDefinition, ConfigKind, GROUP_CONFIGS, InvalidConfig, THROTTLE_CONFIGS, TOPIC_CONFIGS,
+    group_config, split_list, topic_config,
 };
 use crate::error_code::ErrorCode;
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
+const GROUP: i8 = 32;
 
 const DYNAMIC_TOPIC: i8 = 1;
 const DYNAMIC_BROKER: i8 = 2;
 const DYNAMIC_DEFAULT_BROKER: i8 = 3;
 const STATIC_BROKER: i8 = 4;
 const DEFAULT: i8 = 5;
+const DYNAMIC_GROUP: i8 = 8;
 
 /// How long an answer waits for the change to be in force on this broker.
 const CHANGE_WAIT: Duration = Duration::from_secs(10);
@@ -168,11 +170,42 @@ fn described(
                 documentation,
             ))
         }
+        GROUP => {
+            let catalog = broker.catalog.load_full();
+            let set = catalog.image.group_configs(resource.resource_name.as_str());
+            let configs = GROUP_CONFIGS
+                .iter()
+                .filter(|d| wanted(d.name))
+                .map(|definition| {
+                    let levels = group_levels(broker, set, definition);
+                    entry(definition.name, definition, levels, synonyms, documentation)
+                });
+            Ok(configs.collect())
+        }
         other => Err((
             ErrorCode::InvalidRequest,
             format!("resource type {other} has no configs here"),
         )),
     }
+}
+
+/// The group's own value, then the broker's, then Kafka's default.
+fn group_levels(
+    broker: &Broker,
+    set: Option<&BTreeMap<String, String>>,
+    definition: &ConfigDefinition,
+) -> Vec<(String, String, i8)> {
+    let mut levels = Vec::new();
+    if let Some(value) = set.and_then(|set| set.get(definition.name)) {
+        levels.push((definition.name.to_owned(), value.clone(), DYNAMIC_GROUP));
+    }
+    let synonym = definition.broker_synonym.unwrap_or(definition.name);
+    if let Some(value) = broker.options.shown_configs.get(synonym) {
+        levels.push((synonym.to_owned(), value.clone(), STATIC_BROKER));
+    }
+    let default = definition.default.to_owned();
+    levels.push((synonym.to_owned(), default, DEFAULT));
+    levels
 }
 
 fn describe_broker(
@@ -197,6 +230,17 @@ fn describe_broker(
         .map(|(name, definition, levels)| entry(name, definition, levels, synonyms, documentation))
         .collect();
     if !cluster_wide {
+        let fixed = under_kafkas_names(broker).into_iter();
+        configs.extend(fixed.filter(|(name, ..)| wanted(name)).map(
+            |(name, value, kind, source)| {
+                DescribeConfigsResourceResult::default()
+                    .with_name(text(name))
+                    .with_value(Some(text(value)))
+                    .with_read_only(true)
+                    .with_config_source(source)
+                    .with_config_type(kind.wire_type())
+            },
+        ));
         configs.extend(
             broker
                 .options
@@ -214,6 +258,56 @@ fn describe_broker(
         );
     }
     configs
+}
+
+/// What tools look for under Kafka's names, to read only: this broker's own settings, and what is fixed here.
+fn under_kafkas_names(broker: &Broker) -> Vec<(&'static str, String, ConfigKind, i8)> {
+    let options = &broker.options;
+    let (id, set) = (broker.id.to_string(), STATIC_BROKER);
+    let int = ConfigKind::Int;
+    vec![
+        (
+            "auto.create.topics.enable",
+            options.auto_create_topics.to_string(),
+            ConfigKind::Boolean,
+            set,
+        ),
+        ("broker.id", id.clone(), int, set),
+        (
+            "default.replication.factor",
+            options.default_replication_factor.to_string(),
+            int,
+            set,
+        ),
+        (
+            "delete.topic.enable",
+            "true".to_owned(),
+            ConfigKind::Boolean,
+            DEFAULT,
+        ),
+        (
+            "fetch.max.bytes",
+            options.fetch_max_bytes.to_string(),
+            int,
+            set,
+        ),
+        ("log.dirs", options.log_dir.clone(), ConfigKind::List, set),
+        ("node.id", id, int, set),
+        (
+            "num.partitions",
+            options.default_partitions.to_string(),
+            int,
+            set,
+        ),
+        (
+            "offsets.topic.num.partitions",
+            options.offsets_partitions.to_string(),
+            int,
+            set,
+        ),
+        ("quota.window.num", "11".to_owned(), int, DEFAULT),
+        ("quota.window.size.seconds", "1".to_owned(), int, DEFAULT),
+    ]
 }
 
 fn entry(
@@ -359,6 +453,7 @@ fn edit(
             }
             definition.check(value()?.as_str()).map_err(invalid)?;
             let values = split_list(value()?.as_str()).map(str::to_owned).collect();
+            // No group config is a list.
             let default = topic_value(broker, &BTreeMap::new(), definition).0;
             Ok(match operation {
                 2 => ConfigEdit::Append {
@@ -393,6 +488,7 @@ fn definition(resource_type: i8, name: &str) -> Result<&'static ConfigDefinition
                 );
                 (ErrorCode::InvalidConfig, message)
             }),
+        GROUP => group_config(name).map_err(invalid),
         _ => topic_config(name).map_err(invalid),
     }
 }
@@ -413,6 +509,11 @@ fn target(broker: &Broker, resource_type: i8, name: &StrBytes) -> Result<ConfigR
         BROKER => Ok(
             broker_resource(name)?.map_or(ConfigResource::BrokerDefault, ConfigResource::Broker)
         ),
+        GROUP if name.is_empty() => Err((
+            ErrorCode::InvalidRequest,
+            "a group's configs need its name".to_owned(),
+        )),
+        GROUP => Ok(ConfigResource::Group(name.as_str().to_owned())),
         other => Err((
             ErrorCode::InvalidRequest,
             format!("resource type {other} has no configs here"),
@@ -483,7 +584,7 @@ pub(crate) fn list_config_resources(
         return ListConfigResourcesResponse::default();
     }
     let types = if request.resource_types.is_empty() {
-        vec![TOPIC, BROKER]
+        vec![TOPIC, BROKER, GROUP]
     } else {
         request.resource_types
     };
@@ -497,6 +598,7 @@ pub(crate) fn list_config_resources(
                 .map(|t| t.name.as_str().to_owned())
                 .collect(),
             BROKER => catalog.image.brokers().map(|b| b.id.to_string()).collect(),
+            GROUP => catalog.image.configured_groups().cloned().collect(),
             _ => Vec::new(),
         };
         resources.extend(names.into_iter().map(|name| {

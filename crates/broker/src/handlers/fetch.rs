@@ -23,6 +23,7 @@ use crate::broker::Broker;
 use crate::catalog::Catalog;
 use crate::error_code::ErrorCode;
 use crate::fetch_session::{Context, FetchKey, SessionRequest, Target, Told, Want};
+use crate::quotas::{Quoted, wire_ms};
 
 /// From this version on clients understand zstd (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 10;
@@ -49,7 +50,12 @@ struct Round<'a> {
     max_bytes: usize,
 }
 
-pub(crate) async fn fetch(broker: &Broker, request: FetchRequest, version: i16) -> FetchResponse {
+pub(crate) async fn fetch(
+    broker: &Broker,
+    request: FetchRequest,
+    version: i16,
+    quota: Quoted<'_>,
+) -> FetchResponse {
     let session = session_request(&request, version);
     let context = match broker.sessions.begin(session, broker.clock.now()) {
         Ok(context) => context,
@@ -65,7 +71,8 @@ pub(crate) async fn fetch(broker: &Broker, request: FetchRequest, version: i16) 
     let deadline = broker.clock.now() + wait;
     let max_bytes = usize::try_from(request.max_bytes)
         .unwrap_or(0)
-        .min(broker.options.fetch_max_bytes);
+        .min(broker.options.fetch_max_bytes)
+        .min(broker.quotas.most_fetched(quota));
     // More than the most can't be waited for.
     let min_bytes = usize::try_from(request.min_bytes)
         .unwrap_or(0)
@@ -102,9 +109,31 @@ pub(crate) async fn fetch(broker: &Broker, request: FetchRequest, version: i16) 
         let done =
             bytes >= min_bytes || urgent || targets.is_empty() || broker.clock.now() >= deadline;
         if done {
+            let throttle = broker.quotas.fetched(quota, bytes);
+            if !throttle.is_zero() {
+                return held_back(broker, session_id, incremental, throttle);
+            }
             return respond(broker, &catalog, session_id, incremental, &targets, answers);
         }
         wait_for_more(&round, &targets, &answers, deadline).await;
+    }
+}
+
+/// Over its quota a client gets nothing for now (KIP-219). One that asked for a new session asks again for it, as it
+/// can't take an answer without partitions for one.
+fn held_back(
+    broker: &Broker,
+    session_id: i32,
+    incremental: bool,
+    throttle: Duration,
+) -> FetchResponse {
+    if !incremental {
+        broker.sessions.discard(session_id);
+    }
+    FetchResponse {
+        session_id: if incremental { session_id } else { 0 },
+        throttle_ms: wire_ms(throttle),
+        ..FetchResponse::default()
     }
 }
 

@@ -1,12 +1,14 @@
 //! Consumer groups: finding the coordinator, membership, offsets, and what admin tools ask.
 
 mod admin;
+mod consumer;
 mod find;
 mod membership;
 mod offset_fetch;
 mod offsets;
 #[cfg(test)]
 mod tests;
+mod transactional_offsets;
 
 use std::net::SocketAddr;
 
@@ -32,15 +34,17 @@ pub(crate) async fn handle(
             ResponseKind::FindCoordinator(find::find_coordinator(broker, r, version).await)
         }
         RequestKind::JoinGroup(r) => {
-            let client = membership::Client {
-                id: header
-                    .client_id
-                    .as_ref()
-                    .map_or_else(String::new, |id| id.as_str().to_owned()),
-                // As Java prints an address.
-                host: format!("/{}", peer.ip().to_canonical()),
-            };
+            let client = client(header, peer);
             ResponseKind::JoinGroup(membership::join_group(broker, r, version, client).await)
+        }
+        RequestKind::ConsumerGroupHeartbeat(r) => {
+            let client = client(header, peer);
+            ResponseKind::ConsumerGroupHeartbeat(
+                consumer::heartbeat(broker, r, version, client).await,
+            )
+        }
+        RequestKind::ConsumerGroupDescribe(r) => {
+            ResponseKind::ConsumerGroupDescribe(consumer::describe(broker, r, version).await)
         }
         RequestKind::SyncGroup(r) => {
             ResponseKind::SyncGroup(membership::sync_group(broker, r, version).await)
@@ -57,6 +61,9 @@ pub(crate) async fn handle(
         RequestKind::OffsetFetch(r) => {
             ResponseKind::OffsetFetch(offset_fetch::offset_fetch(broker, r, version).await)
         }
+        RequestKind::TxnOffsetCommit(r) => ResponseKind::TxnOffsetCommit(
+            transactional_offsets::txn_offset_commit(broker, r, version).await,
+        ),
         RequestKind::OffsetDelete(r) => {
             ResponseKind::OffsetDelete(offsets::offset_delete(broker, r).await)
         }
@@ -71,6 +78,17 @@ pub(crate) async fn handle(
         }
         _ => return None,
     })
+}
+
+fn client(header: &RequestHeader, peer: SocketAddr) -> membership::Client {
+    membership::Client {
+        id: header
+            .client_id
+            .as_ref()
+            .map_or_else(String::new, |id| id.as_str().to_owned()),
+        // As Java prints an address.
+        host: format!("/{}", peer.ip().to_canonical()),
+    }
 }
 
 /// Hands a request to the group's coordinator and waits for its reply, however long that takes.

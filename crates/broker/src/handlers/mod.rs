@@ -2,14 +2,18 @@
 
 pub(crate) mod cluster;
 pub(crate) mod configs;
+pub(crate) mod features;
 pub(crate) mod fetch;
 pub(crate) mod groups;
 pub(crate) mod metadata;
 pub(crate) mod offsets;
 pub(crate) mod produce;
-pub(crate) mod producer_id;
+pub(crate) mod producers;
+pub(crate) mod quotas;
 pub(crate) mod reassignment;
 pub(crate) mod topics;
+pub(crate) mod transactions;
+pub(crate) mod unregister;
 
 use kafka_protocol::protocol::StrBytes;
 

@@ -88,7 +88,11 @@ async fn list_one(
                 .max_timestamp(log)
                 .await
                 .map_err(|e| ErrorCode::from(&e))?;
-            found.map(|f| (f.offset, f.timestamp))
+            // As in Apache Kafka: of a transaction that is open there is no answer, rather than an older record.
+            let visible = watermarks.visible_end(isolation);
+            found
+                .filter(|f| f.offset < visible)
+                .map(|f| (f.offset, f.timestamp))
         }
         // Nothing is tiered: everything is in object storage.
         LATEST_TIERED => None,

@@ -3,10 +3,11 @@
 //! A request is handled in two steps. Appending happens while the connection's later requests wait, so that one
 //! connection's batches keep their order; waiting for durability doesn't hold anybody up.
 
+mod transactional;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
 use tidegate_kafka_wire::produce::{
     ProducePartition, ProducePartitionResponse, ProduceRequest, ProduceResponse,
     ProduceTopicResponse, RecordError,
@@ -14,7 +15,7 @@ use tidegate_kafka_wire::produce::{
 use tidegate_metadata::TopicImage;
 use tidegate_partition_log::{AppendError, Appended, Durability, PartitionLog};
 use tidegate_record_batch::{ProduceError, ProduceRules, ProducedBatch};
-use tidegate_types::TopicId;
+use tidegate_types::{TopicId, VerificationTicket};
 use tokio::time::Instant;
 
 use super::text;
@@ -53,6 +54,10 @@ impl Refusal {
             record: None,
         }
     }
+
+    fn unknown_topic(code: ErrorCode) -> Self {
+        Self::new(code, "this server does not host this topic-partition")
+    }
 }
 
 /// A topic as the client named it, what it is, and what became of each partition's batch.
@@ -79,7 +84,15 @@ pub(crate) async fn append(
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let deadline = broker.clock.now() + timeout;
     let acks_valid = matches!(request.acks, -1..=1);
-    let transactional = request.transactional_id.is_some();
+    if let Some(transactional_id) = request.transactional_id.clone().filter(|_| acks_valid) {
+        let topics =
+            transactional::append(broker, &catalog, &transactional_id, request, version).await;
+        return PendingProduce {
+            topics,
+            version,
+            deadline,
+        };
+    }
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = broker.topic(&catalog, (&topic.topic).into());
@@ -91,14 +104,7 @@ pub(crate) async fn append(
                     ErrorCode::InvalidRequiredAcks,
                     "acks must be -1, 0 or 1",
                 )),
-                _ if transactional => Err(Refusal::new(
-                    ErrorCode::UnsupportedVersion,
-                    "transactions aren't supported by this version of the broker",
-                )),
-                Err(code) => Err(Refusal::new(
-                    *code,
-                    "this server does not host this topic-partition",
-                )),
+                Err(code) => Err(Refusal::unknown_topic(*code)),
                 Ok(found) => append_one(broker, &catalog, found, partition, version).await,
             };
             outcomes.push((
@@ -122,6 +128,24 @@ async fn append_one(
     partition: ProducePartition,
     version: i16,
 ) -> Result<Appended, Refusal> {
+    let (log, batch) = prepare(broker, catalog, topic, partition, version).await?;
+    if batch.header().is_transactional() {
+        return Err(Refusal::new(
+            ErrorCode::TransactionalIdAuthorizationFailed,
+            "transactional records need a transactional id",
+        ));
+    }
+    append_prepared(broker, &log, batch, None).await
+}
+
+/// Finds the log and checks the batch against its topic's rules.
+async fn prepare(
+    broker: &Broker,
+    catalog: &Catalog,
+    topic: &TopicImage,
+    partition: ProducePartition,
+    version: i16,
+) -> Result<(Arc<PartitionLog>, ProducedBatch), Refusal> {
     if is_internal(topic.name.as_str()) {
         return Err(Refusal::new(
             ErrorCode::InvalidTopicException,
@@ -144,28 +168,28 @@ async fn append_one(
         zstd_allowed: version >= FIRST_WITH_ZSTD,
         max_uncompressed_bytes: KEY_CHECK_BYTES,
     };
-    append_with_back_pressure(broker, &log, records, &rules).await
-}
-
-/// Appends; while the WAL is full this waits a while for room, which keeps the connection from being read.
-async fn append_with_back_pressure(
-    broker: &Broker,
-    log: &Arc<PartitionLog>,
-    records: BytesMut,
-    rules: &ProduceRules,
-) -> Result<Appended, Refusal> {
-    let batch = ProducedBatch::validate(records, rules).map_err(|error| Refusal {
+    let batch = ProducedBatch::validate(records, &rules).map_err(|error| Refusal {
         code: ErrorCode::from(&error),
         message: error.to_string(),
         record: record_at_fault(&error),
     })?;
+    Ok((log, batch))
+}
+
+/// Appends; while the WAL is full this waits a while for room, which keeps the connection from being read.
+async fn append_prepared(
+    broker: &Broker,
+    log: &Arc<PartitionLog>,
+    batch: ProducedBatch,
+    ticket: Option<VerificationTicket>,
+) -> Result<Appended, Refusal> {
     let bytes = batch.header().total_bytes() as u64;
     let give_up = broker.clock.now() + broker.options.back_pressure_wait;
     while !log.has_room(bytes) && broker.clock.now() < give_up {
         broker.metrics.produce_throttled.inc();
         tokio::time::sleep(FULL_RETRY).await;
     }
-    let appended = log.append(batch);
+    let appended = log.append_verified(batch, ticket);
     if appended.is_ok() {
         broker.metrics.bytes_in.inc_by(bytes);
     }
@@ -180,6 +204,7 @@ async fn append_with_back_pressure(
             | AppendError::Switching
             | AppendError::TooLarge { .. }
             | AppendError::Sequence(_)
+            | AppendError::Marker(_)
             | AppendError::OutOfOffsets => {}
         }
         Refusal::new(ErrorCode::from(&error), error.to_string())

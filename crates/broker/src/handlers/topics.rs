@@ -24,9 +24,10 @@ use tidegate_types::{BrokerId, TopicId, TopicName};
 
 use super::text;
 use crate::broker::{Broker, TopicRef};
-use crate::catalog::{OFFSETS_TOPIC, is_internal};
+use crate::catalog::{OFFSETS_TOPIC, TRANSACTIONS_TOPIC, is_internal};
 use crate::config::{TOPIC_CONFIGS, topic_config};
 use crate::error_code::ErrorCode;
+use crate::quotas::{MutationRefused, Mutations, wire_ms};
 
 /// How long an answer waits for new partitions to be open on this broker.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
@@ -37,6 +38,7 @@ type Refusal = (ErrorCode, String);
 pub(crate) async fn create_topics(
     broker: &Broker,
     request: CreateTopicsRequest,
+    mut mutations: Mutations<'_>,
 ) -> CreateTopicsResponse {
     let mut counts: HashMap<&str, usize> = HashMap::new();
     for topic in &request.topics {
@@ -52,6 +54,7 @@ pub(crate) async fn create_topics(
                 "the topic is named more than once in the request".to_owned(),
             )),
         })
+        .map(|wanted| wanted.and_then(|topic| admitted(broker, topic, &mut mutations)))
         .collect();
     let valid: Vec<NewTopic> = wanted
         .iter()
@@ -87,7 +90,31 @@ pub(crate) async fn create_topics(
             create_answer(broker, topic, result)
         })
         .collect();
-    CreateTopicsResponse::default().with_topics(topics)
+    CreateTopicsResponse::default()
+        .with_topics(topics)
+        .with_throttle_time_ms(wire_ms(mutations.throttle()))
+}
+
+/// Counts a topic's partitions against its creator's quota, unless there is the topic already.
+fn admitted(
+    broker: &Broker,
+    topic: NewTopic,
+    mutations: &mut Mutations<'_>,
+) -> Result<NewTopic, Refusal> {
+    let partitions = match &topic.layout {
+        TopicLayout::Count { partitions, .. } => *partitions as usize,
+        TopicLayout::Assigned(placements) => placements.len(),
+    };
+    let image = &broker.catalog.load().image;
+    if image.topic(topic.name.as_str()).is_none() {
+        mutations.take(partitions).map_err(over_quota)?;
+    }
+    Ok(topic)
+}
+
+fn over_quota(_: MutationRefused) -> Refusal {
+    let message = "The throttling quota has been exceeded.".to_owned();
+    (ErrorCode::ThrottlingQuotaExceeded, message)
 }
 
 fn refuse_all(topics: &[CreatableTopic], code: ErrorCode, message: &str) -> CreateTopicsResponse {
@@ -181,6 +208,7 @@ fn layout(
     }
     let partitions = match topic.num_partitions {
         -1 if name.as_str() == OFFSETS_TOPIC => broker.options.offsets_partitions,
+        -1 if name.as_str() == TRANSACTIONS_TOPIC => broker.options.transactions_partitions,
         -1 => broker.options.default_partitions,
         count => u32::try_from(count)
             .ok()
@@ -245,18 +273,18 @@ pub(crate) async fn create_with_defaults(broker: &Broker, names: Vec<TopicName>)
     let topics = names
         .into_iter()
         .map(|name| {
-            let offsets = name.as_str() == OFFSETS_TOPIC;
+            let partitions = match name.as_str() {
+                OFFSETS_TOPIC => broker.options.offsets_partitions,
+                TRANSACTIONS_TOPIC => broker.options.transactions_partitions,
+                _ => broker.options.default_partitions,
+            };
             NewTopic {
                 layout: TopicLayout::Count {
-                    partitions: if offsets {
-                        broker.options.offsets_partitions
-                    } else {
-                        broker.options.default_partitions
-                    },
+                    partitions,
                     replication_factor: broker.options.default_replication_factor,
                 },
-                configs: if offsets {
-                    offsets_configs()
+                configs: if is_internal(name.as_str()) {
+                    internal_configs()
                 } else {
                     BTreeMap::new()
                 },
@@ -290,7 +318,7 @@ pub(crate) async fn create_with_defaults(broker: &Broker, names: Vec<TopicName>)
     }
 }
 
-fn offsets_configs() -> BTreeMap<String, String> {
+fn internal_configs() -> BTreeMap<String, String> {
     [
         ("cleanup.policy", "compact"),
         ("compression.type", "producer"),
@@ -304,6 +332,7 @@ pub(crate) async fn delete_topics(
     broker: &Broker,
     request: DeleteTopicsRequest,
     version: i16,
+    mut mutations: Mutations<'_>,
 ) -> DeleteTopicsResponse {
     let wanted: Vec<DeleteTopicState> = if version >= 6 {
         request.topics
@@ -328,6 +357,8 @@ pub(crate) async fn delete_topics(
             if again {
                 Err(ErrorCode::InvalidRequest)
             } else {
+                let taken = mutations.take(topic.partitions.len());
+                taken.map_err(|_| ErrorCode::ThrottlingQuotaExceeded)?;
                 Ok(topic.id)
             }
         })
@@ -370,12 +401,15 @@ pub(crate) async fn delete_topics(
             }
         })
         .collect();
-    DeleteTopicsResponse::default().with_responses(responses)
+    DeleteTopicsResponse::default()
+        .with_responses(responses)
+        .with_throttle_time_ms(wire_ms(mutations.throttle()))
 }
 
 pub(crate) async fn create_partitions(
     broker: &Broker,
     request: CreatePartitionsRequest,
+    mut mutations: Mutations<'_>,
 ) -> CreatePartitionsResponse {
     let catalog = broker.catalog.load_full();
     let mut results = Vec::with_capacity(request.topics.len());
@@ -393,7 +427,13 @@ pub(crate) async fn create_partitions(
                 "the topic is named more than once in the request".to_owned(),
             ))
         } else {
-            more_partitions(broker, &catalog, topic)
+            more_partitions(broker, &catalog, topic).and_then(|more| {
+                let present = catalog.image.topic_by_id(more.topic);
+                let present = present.map_or(0, |topic| topic.partitions.len());
+                let added = (more.total as usize).saturating_sub(present);
+                mutations.take(added).map_err(over_quota)?;
+                Ok(more)
+            })
         };
         results.push(wanted.map(|more| commands.push(more)));
     }
@@ -427,7 +467,9 @@ pub(crate) async fn create_partitions(
             }
         })
         .collect();
-    CreatePartitionsResponse::default().with_results(results)
+    CreatePartitionsResponse::default()
+        .with_results(results)
+        .with_throttle_time_ms(wire_ms(mutations.throttle()))
 }
 
 fn more_partitions(

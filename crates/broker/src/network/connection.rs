@@ -17,12 +17,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::{debug, info};
 
 use super::admission::{Admission, Admitted};
 use super::dispatch::{Dispatcher, Handled};
 use super::listener::NetworkLimits;
+use super::throttle::mute;
+use crate::principal::Principal;
+use crate::quotas::Asker;
 
 /// An answer on its way: the pieces of one response frame. `None` for requests that have no answer.
 pub(super) type Answer = Pin<Box<dyn Future<Output = Option<Vec<Bytes>>> + Send>>;
@@ -63,7 +66,12 @@ pub(super) async fn run(
 ) {
     let (reading, writing) = stream.into_split();
     let (outgoing, answers) = mpsc::channel(limits.pipelined);
-    let mut client = ClientInfo { peer, id: None };
+    let mut client = ClientInfo {
+        peer,
+        id: None,
+        principal: Principal::anonymous(),
+        muted_until: None,
+    };
     // The writing half ends when the reading half has dropped its sender and all answers are written, or at once
     // when the client no longer reads. Cancel-safe: both are dropped with the connection.
     let read = read_requests(
@@ -101,10 +109,23 @@ pub(super) async fn run(
     }
 }
 
-/// Who is at the other end, for the log.
+/// Who is at the other end.
 pub(super) struct ClientInfo {
     pub(super) peer: SocketAddr,
     pub(super) id: Option<Box<str>>,
+    pub(super) principal: Principal,
+    /// It is over a quota: no further request is read until then.
+    pub(super) muted_until: Option<Instant>,
+}
+
+impl ClientInfo {
+    /// As quotas know it.
+    pub(super) fn asker(&self) -> Asker<'_> {
+        Asker {
+            user: self.principal.name(),
+            client_id: self.id.as_deref().unwrap_or_default(),
+        }
+    }
 }
 
 async fn read_requests(
@@ -133,6 +154,12 @@ async fn read_requests(
         };
         if sent.is_err() {
             return Ended::ByClient;
+        }
+        if let Some(until) = client.muted_until.take() {
+            let muted = mute(&mut socket, until, dispatcher.clock(), dispatcher.muted());
+            if muted.await.is_err() {
+                return Ended::ByClient;
+            }
         }
     }
 }

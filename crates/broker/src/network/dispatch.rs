@@ -1,28 +1,37 @@
 //! From a frame to the handler of its API, and to the bytes of the answer.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, RequestKind, ResponseKind,
 };
+use prometheus_client::metrics::gauge::Gauge;
 use tidegate_kafka_wire::EncodeError;
 use tidegate_kafka_wire::api::{AdvertiseError, Advertised, is_valid_client_software};
 use tidegate_kafka_wire::bounds::DecodeLimits;
-use tidegate_kafka_wire::produce::ProduceRequest;
+use tidegate_kafka_wire::fetch::FetchResponse;
 use tidegate_kafka_wire::request::{
     Request, RequestBody, RequestError, RequestHeader, UndecodedRequest,
 };
 use tidegate_kafka_wire::response::{encode_message, encode_response};
+use tidegate_runtime::SharedClock;
 use tracing::{debug, error, info};
 
 use super::connection::{Answer, ClientInfo};
+use super::throttle::throttle_time;
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
+use crate::features::add_features;
+use crate::handlers::produce::PendingProduce;
 use crate::handlers::{
-    cluster, configs, fetch, groups, metadata, offsets, produce, producer_id, reassignment, topics,
+    cluster, configs, features, fetch, groups, metadata, offsets, produce, producers, quotas,
+    reassignment, topics, transactions, unregister,
 };
 use crate::metrics::BrokerMetrics;
+use crate::quotas::{QuotaKind, QuotaTable, Quoted, measured, wire_ms};
 
 /// Every API this broker answers.
 const SERVED: &[ApiKey] = &[
@@ -44,7 +53,14 @@ const SERVED: &[ApiKey] = &[
     ApiKey::DeleteTopics,
     ApiKey::DeleteRecords,
     ApiKey::InitProducerId,
+    ApiKey::AddPartitionsToTxn,
+    ApiKey::AddOffsetsToTxn,
+    ApiKey::EndTxn,
+    ApiKey::DescribeTransactions,
+    ApiKey::ListTransactions,
     ApiKey::OffsetForLeaderEpoch,
+    ApiKey::WriteTxnMarkers,
+    ApiKey::TxnOffsetCommit,
     ApiKey::DescribeConfigs,
     ApiKey::AlterConfigs,
     ApiKey::DescribeLogDirs,
@@ -52,12 +68,20 @@ const SERVED: &[ApiKey] = &[
     ApiKey::DeleteGroups,
     ApiKey::IncrementalAlterConfigs,
     ApiKey::OffsetDelete,
+    ApiKey::DescribeClientQuotas,
+    ApiKey::AlterClientQuotas,
+    ApiKey::DescribeUserScramCredentials,
+    ApiKey::UpdateFeatures,
+    ApiKey::UnregisterBroker,
     ApiKey::DescribeCluster,
+    ApiKey::DescribeProducers,
     ApiKey::ListConfigResources,
     ApiKey::DescribeTopicPartitions,
     ApiKey::ElectLeaders,
     ApiKey::AlterPartitionReassignments,
     ApiKey::ListPartitionReassignments,
+    ApiKey::ConsumerGroupHeartbeat,
+    ApiKey::ConsumerGroupDescribe,
 ];
 
 /// What ApiVersions lists, and what is accepted.
@@ -72,6 +96,18 @@ pub(super) enum Handled {
     NoAnswer,
     /// It can't be answered in a way that the client understands, or mustn't be.
     Close,
+}
+
+/// What a handler made of a request.
+enum Worked {
+    /// It waits to be durable.
+    Appended {
+        pending: PendingProduce,
+        silent: bool,
+    },
+    Fetched(FetchResponse),
+    /// `None`: it can't be answered.
+    Other(Option<ResponseKind>),
 }
 
 /// Hands requests to their handlers.
@@ -94,8 +130,24 @@ impl Dispatcher {
         &self.broker.metrics
     }
 
+    pub(super) fn clock(&self) -> &SharedClock {
+        &self.broker.clock
+    }
+
+    /// Connections of clients that are over a quota.
+    pub(super) fn muted(&self) -> &Gauge {
+        &self.broker.quotas.metrics().muted
+    }
+
+    /// Counts a new connection; answers for how long to hold it before it is closed, if it is one too many.
+    pub(super) fn connected(&self, address: IpAddr) -> Duration {
+        let catalog = self.broker.catalog.load();
+        self.broker.quotas.connected(catalog.quotas(), address)
+    }
+
     /// Handles one frame.
     pub(super) async fn handle(&self, frame: BytesMut, client: &mut ClientInfo) -> Handled {
+        let frame_bytes = frame.len();
         let request =
             UndecodedRequest::new(frame, &self.advertised).and_then(|r| r.decode(&self.limits));
         let request = match request {
@@ -112,28 +164,85 @@ impl Dispatcher {
         let Request { header, body } = request;
         let api_key = header.api_key;
         let started = self.broker.clock.now();
-        let handled = match body {
-            RequestBody::Produce(request) => self.produce(&header, request).await,
-            RequestBody::Fetch(request) => {
-                let response = fetch::fetch(&self.broker, request, header.version).await;
-                self.encoded(
-                    &header,
-                    response.encode(header.version, header.correlation_id),
-                )
-            }
-            RequestBody::Other(kind) => match self.other(&header, *kind, client).await {
-                Some(response) => {
-                    let encoded =
-                        encode_response(api_key, header.version, header.correlation_id, &response);
-                    self.encoded(&header, encoded.map(|bytes| vec![bytes]))
-                }
-                None => Handled::Close,
-            },
-        };
+        let limits = self.broker.catalog.load().quotas().clone();
+        let metered = limits.limits(QuotaKind::Request);
+        let work = self.work(&header, body, client, &limits);
+        let (worked, busy) = measured(&self.broker.clock, metered, work).await;
+        let handled = self.answer(&header, worked, client, &limits, (frame_bytes, busy));
         self.broker.metrics.handled(
             api_key,
             self.broker.clock.now().saturating_duration_since(started),
         );
+        handled
+    }
+
+    async fn work(
+        &self,
+        header: &RequestHeader,
+        body: RequestBody,
+        client: &ClientInfo,
+        limits: &QuotaTable,
+    ) -> Worked {
+        let (broker, version) = (&*self.broker, header.version);
+        let quota = Quoted {
+            table: limits,
+            asker: client.asker(),
+        };
+        match body {
+            RequestBody::Produce(request) => {
+                let silent = request.acks == 0;
+                let pending = produce::append(broker, request, version).await;
+                Worked::Appended { pending, silent }
+            }
+            RequestBody::Fetch(request) => {
+                Worked::Fetched(fetch::fetch(broker, request, version, quota).await)
+            }
+            RequestBody::Other(kind) => {
+                Worked::Other(self.other(header, *kind, client, quota).await)
+            }
+        }
+    }
+
+    /// Makes the answer, and mutes the client if it is over a quota.
+    fn answer(
+        &self,
+        header: &RequestHeader,
+        worked: Worked,
+        client: &mut ClientInfo,
+        table: &QuotaTable,
+        (frame_bytes, busy): (usize, Duration),
+    ) -> Handled {
+        let (quotas, version) = (&self.broker.quotas, header.version);
+        let asker = client.asker();
+        let quota = Quoted { table, asker };
+        let (handled, throttle) = match worked {
+            Worked::Appended { pending, silent } => {
+                let mut throttle = quotas.produced(quota, frame_bytes);
+                if !silent {
+                    throttle = throttle.max(quotas.ran(quota, busy));
+                }
+                (self.appended(header, pending, silent, throttle), throttle)
+            }
+            Worked::Fetched(mut response) => {
+                let throttle = over(quotas.ran(quota, busy), &mut response.throttle_ms);
+                let encoded = response.encode(version, header.correlation_id);
+                (self.encoded(header, encoded), throttle)
+            }
+            Worked::Other(None) => return Handled::Close,
+            Worked::Other(Some(mut response)) => {
+                let mut throttle = quotas.ran(quota, busy);
+                if let Some(field) = throttle_time(&mut response) {
+                    throttle = over(throttle, field);
+                }
+                let encoded =
+                    encode_response(header.api_key, version, header.correlation_id, &response);
+                let encoded = encoded.map(|bytes| vec![bytes]);
+                (self.encoded(header, encoded), throttle)
+            }
+        };
+        if !throttle.is_zero() {
+            client.muted_until = Some(self.broker.clock.now() + throttle);
+        }
         handled
     }
 
@@ -147,9 +256,13 @@ impl Dispatcher {
         }
     }
 
-    async fn produce(&self, header: &RequestHeader, request: ProduceRequest) -> Handled {
-        let silent = request.acks == 0;
-        let pending = produce::append(&self.broker, request, header.version).await;
+    fn appended(
+        &self,
+        header: &RequestHeader,
+        pending: PendingProduce,
+        silent: bool,
+        throttle: Duration,
+    ) -> Handled {
         if silent {
             return if pending.any_refused() {
                 Handled::Close
@@ -161,7 +274,8 @@ impl Dispatcher {
             (header.version, header.correlation_id, self.broker.clone());
         let started = broker.clock.now();
         Handled::Later(Box::pin(async move {
-            let response = pending.finish(&broker).await;
+            let mut response = pending.finish(&broker).await;
+            response.throttle_ms = wire_ms(throttle);
             broker
                 .metrics
                 .acknowledged(broker.clock.now().saturating_duration_since(started));
@@ -184,8 +298,11 @@ impl Dispatcher {
         header: &RequestHeader,
         request: RequestKind,
         client: &ClientInfo,
+        quota: Quoted<'_>,
     ) -> Option<ResponseKind> {
         let (broker, version) = (&*self.broker, header.version);
+        // Older clients don't know the error (KIP-599).
+        let mutations = |strict_since| broker.quotas.mutations(quota, version >= strict_since);
         Some(match request {
             RequestKind::ApiVersions(r) => {
                 ResponseKind::ApiVersions(self.api_versions(&r, version))
@@ -216,18 +333,29 @@ impl Dispatcher {
             RequestKind::DeleteRecords(r) => {
                 ResponseKind::DeleteRecords(offsets::delete_records(broker, r).await)
             }
-            RequestKind::InitProducerId(r) => {
-                ResponseKind::InitProducerId(producer_id::init_producer_id(broker, r).await)
+            r @ (RequestKind::InitProducerId(_)
+            | RequestKind::AddPartitionsToTxn(_)
+            | RequestKind::AddOffsetsToTxn(_)
+            | RequestKind::EndTxn(_)
+            | RequestKind::DescribeTransactions(_)
+            | RequestKind::ListTransactions(_)) => {
+                return transactions::handle(broker, r, version).await;
+            }
+            RequestKind::DescribeProducers(r) => {
+                ResponseKind::DescribeProducers(producers::describe_producers(broker, r))
+            }
+            RequestKind::WriteTxnMarkers(r) => {
+                ResponseKind::WriteTxnMarkers(producers::write_txn_markers(broker, r).await)
             }
             RequestKind::CreateTopics(r) => {
-                ResponseKind::CreateTopics(topics::create_topics(broker, r).await)
+                ResponseKind::CreateTopics(topics::create_topics(broker, r, mutations(6)).await)
             }
-            RequestKind::DeleteTopics(r) => {
-                ResponseKind::DeleteTopics(topics::delete_topics(broker, r, version).await)
-            }
-            RequestKind::CreatePartitions(r) => {
-                ResponseKind::CreatePartitions(topics::create_partitions(broker, r).await)
-            }
+            RequestKind::DeleteTopics(r) => ResponseKind::DeleteTopics(
+                topics::delete_topics(broker, r, version, mutations(5)).await,
+            ),
+            RequestKind::CreatePartitions(r) => ResponseKind::CreatePartitions(
+                topics::create_partitions(broker, r, mutations(3)).await,
+            ),
             RequestKind::DescribeConfigs(r) => {
                 ResponseKind::DescribeConfigs(configs::describe_configs(broker, r))
             }
@@ -240,6 +368,23 @@ impl Dispatcher {
             RequestKind::ListConfigResources(r) => ResponseKind::ListConfigResources(
                 configs::list_config_resources(broker, r, version),
             ),
+            RequestKind::DescribeClientQuotas(r) => {
+                ResponseKind::DescribeClientQuotas(quotas::describe_client_quotas(broker, r))
+            }
+            RequestKind::AlterClientQuotas(r) => {
+                ResponseKind::AlterClientQuotas(quotas::alter_client_quotas(broker, r).await)
+            }
+            RequestKind::DescribeUserScramCredentials(r) => {
+                ResponseKind::DescribeUserScramCredentials(quotas::describe_user_scram_credentials(
+                    r,
+                ))
+            }
+            RequestKind::UpdateFeatures(r) => {
+                ResponseKind::UpdateFeatures(features::update_features(r, version))
+            }
+            RequestKind::UnregisterBroker(r) => {
+                ResponseKind::UnregisterBroker(unregister::unregister_broker(broker, r).await)
+            }
             RequestKind::DescribeCluster(r) => {
                 ResponseKind::DescribeCluster(cluster::describe_cluster(broker, r, version))
             }
@@ -259,7 +404,8 @@ impl Dispatcher {
             return ApiVersionsResponse::default()
                 .with_error_code(ErrorCode::InvalidRequest.code());
         }
-        ApiVersionsResponse::default().with_api_keys(self.advertised.response_rows())
+        let answer = ApiVersionsResponse::default().with_api_keys(self.advertised.response_rows());
+        add_features(answer, version)
     }
 
     /// Answers what can be answered of a request that can't be used, or closes the connection with a line in the
@@ -305,6 +451,14 @@ impl Dispatcher {
             }
         }
     }
+}
+
+/// The longer one of two times to hold a client back: one, and the one that is in the answer, where it belongs.
+fn over(throttle: Duration, field: &mut i32) -> Duration {
+    let told = Duration::from_millis(u64::try_from(*field).unwrap_or(0));
+    let throttle = throttle.max(told);
+    *field = wire_ms(throttle);
+    throttle
 }
 
 #[cfg(test)]

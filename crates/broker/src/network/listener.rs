@@ -109,6 +109,17 @@ impl Listener {
                 dispatcher.metrics().connections_refused.inc();
                 continue;
             }
+            let throttle = dispatcher.connected(peer.ip());
+            if !throttle.is_zero() {
+                debug!(peer = %peer, throttle_ms = throttle.as_millis(), "connection over its address's quota");
+                let counted = Counted::new(&dispatcher, &open);
+                tasks.spawn("throttled-connection", OnExit::Expected, async move {
+                    // Closed at once it would only come back at once.
+                    tokio::time::sleep(throttle).await;
+                    drop((stream, counted));
+                });
+                continue;
+            }
             self.spawn(stream, peer, &dispatcher, &admission, &open, limits, &tasks);
         }
     }
@@ -131,10 +142,8 @@ impl Listener {
             debug!(peer = %peer, error = &error as &dyn std::error::Error, "connection is gone already");
             return;
         }
-        open.fetch_add(1, Ordering::Relaxed);
-        dispatcher.metrics().connections.inc();
-        let (dispatcher, admission, open) = (dispatcher.clone(), admission.clone(), open.clone());
-        let counted = Counted { dispatcher, open };
+        let counted = Counted::new(dispatcher, open);
+        let admission = admission.clone();
         tasks.spawn("connection", OnExit::Expected, async move {
             connection::run(stream, peer, &counted.dispatcher, &admission, &limits).await;
         });
@@ -145,6 +154,17 @@ impl Listener {
 struct Counted {
     dispatcher: Arc<Dispatcher>,
     open: Arc<AtomicUsize>,
+}
+
+impl Counted {
+    fn new(dispatcher: &Arc<Dispatcher>, open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        dispatcher.metrics().connections.inc();
+        Self {
+            dispatcher: dispatcher.clone(),
+            open: open.clone(),
+        }
+    }
 }
 
 impl Drop for Counted {

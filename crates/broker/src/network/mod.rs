@@ -4,6 +4,7 @@ mod admission;
 mod connection;
 mod dispatch;
 mod listener;
+mod throttle;
 
 pub(crate) use dispatch::Dispatcher;
 pub use listener::{ListenError, Listener, NetworkLimits};

@@ -134,6 +134,7 @@ impl Startup {
             orders: self.services.clone(),
             tails: self.services.clone(),
             queries: self.queries.clone(),
+            transactions: self.transactions.clone(),
         });
         let member = self.start_member(incarnation, connections.clone(), local.clone());
         self.serve_brokers(internal, &member, local.clone());

@@ -85,6 +85,7 @@ impl Reconciler {
                         }
                         self.broker.handover.settled();
                         self.broker.groups.opened(&self.broker.catalog.load());
+                        self.broker.transactions.opened(&self.broker.catalog.load());
                     }
                 }
             }
@@ -106,6 +107,7 @@ impl Reconciler {
                 debug!(partition = %log.id(), topic = %log.topic(), "log closed");
                 broker.logs.remove(log.id());
                 broker.groups.closed(log.id());
+                broker.transactions.closed(log.id());
             }
         }
         let controller_epoch = image.version().controller_epoch;
@@ -139,6 +141,7 @@ impl Reconciler {
             openings.running.push(Arc::new(opening).run(missing));
         }
         broker.groups.opened(&catalog);
+        broker.transactions.opened(&catalog);
     }
 
     fn take_in(&self, opened: Opened, openings: &mut Openings) {

@@ -1,11 +1,14 @@
 //! The last step of start-up: the work in the background, and the Kafka listener.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tidegate_object_storage::RequestClass;
-use tidegate_partition_log::{ObjectCommitter, UploadStopped, Uploader};
+use tidegate_partition_log::{
+    ObjectCommitter, ReadMetrics, SegmentReader, UploadStopped, Uploader,
+};
 use tidegate_runtime::OnExit;
 use tidegate_wal::WalFailure;
 use tokio::sync::watch;
@@ -19,11 +22,14 @@ use super::start::Readiness;
 use super::startup::{Fatal, Startup};
 use crate::broker::Broker;
 use crate::catalog::Catalog;
+use crate::compaction::Compactor;
 use crate::fetch_session::{FetchSessions, SessionLimits};
 use crate::groups::GroupHost;
 use crate::handover::{Handover, IncomingSet, SeenController};
 use crate::network::Listener;
 use crate::producer_ids::ProducerIds;
+use crate::quotas::Quotas;
+use crate::transactions::TransactionHost;
 
 /// `max.incremental.fetch.session.cache.slots` and the partitions in all of them.
 const SESSIONS: SessionLimits = SessionLimits {
@@ -46,6 +52,7 @@ impl Startup {
         let broker = self.broker(&joined, &parts, reconciled_watch);
         self.services.open(broker.handover.clone());
         self.queries.open(broker.clone());
+        self.transactions.open(broker.clone());
         let reconciler = Reconciler {
             opener: parts.opener.clone(),
             broker: broker.clone(),
@@ -67,6 +74,7 @@ impl Startup {
             interval: self.settings.retention_check,
             grace: self.settings.delete_grace,
         };
+        self.compact(&broker, &parts);
         self.tasks
             .spawn("retention", OnExit::StopProcess, retention.run(token));
         let dispatcher = Arc::new(crate::network::Dispatcher::new(
@@ -127,11 +135,18 @@ impl Startup {
                 self.clock.clone(),
                 self.settings.broker.groups.clone(),
             ),
+            transactions: TransactionHost::new(
+                this.clone(),
+                self.tasks.child("transactions"),
+                self.clock.clone(),
+                self.settings.broker.transactions.clone(),
+            ),
             producer_ids: ProducerIds::new(
                 joined.controller.clone(),
                 joined.broker,
                 joined.broker_epoch,
             ),
+            quotas: Quotas::new(self.clock.clone(), self.metrics.broker.quotas.clone()),
             metrics: self.metrics.broker.clone(),
         })
     }
@@ -181,6 +196,29 @@ impl Startup {
                 end_of_life(&stage, "uploads stopped", &stopped);
             }
         });
+    }
+
+    fn compact(&self, broker: &Arc<Broker>, parts: &Parts) {
+        let storage = self.storage.with_class(RequestClass::Background);
+        let settings = self.settings.compaction;
+        let compactor = Compactor {
+            broker: broker.clone(),
+            reader: SegmentReader::new(
+                storage.clone(),
+                settings.reader_limits(),
+                self.tasks.child("compaction-reader"),
+                ReadMetrics::default(),
+            ),
+            storage,
+            writer: parts.writer,
+            block_bytes: self.settings.upload.block_bytes,
+            settings,
+            metrics: self.metrics.compaction.clone(),
+            next_object: AtomicU64::new(1),
+        };
+        let token = self.tasks.token().clone();
+        self.tasks
+            .spawn("compaction", OnExit::StopProcess, compactor.run(token));
     }
 
     fn commit_objects(&self, joined: &Joined, parts: &Parts) {

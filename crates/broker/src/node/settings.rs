@@ -10,6 +10,7 @@ use tidegate_partition_log::UploadLimits;
 use tidegate_types::BrokerId;
 
 use crate::broker::BrokerOptions;
+use crate::compaction::CompactionSettings;
 use crate::network::NetworkLimits;
 
 /// The local WAL's limits, in bytes.
@@ -85,6 +86,7 @@ pub struct NodeSettings {
     pub memory: MemorySettings,
     pub producer_expiration: Duration,
     pub retention_check: Duration,
+    pub compaction: CompactionSettings,
     /// How long an object stays after its last reference was dropped (invariant I3).
     pub delete_grace: Duration,
     /// Lead also what is known to be incomplete, and report what is lost.

@@ -31,6 +31,7 @@ use super::leaving::Leaving;
 use super::recovery::RecoveredLogs;
 use super::settings::NodeSettings;
 use super::startup::Startup;
+use crate::compaction::CompactionMetrics;
 use crate::metrics::BrokerMetrics;
 use crate::network::{ListenError, Listener};
 
@@ -107,6 +108,7 @@ pub(super) struct NodeMetrics {
     pub(super) broker: BrokerMetrics,
     pub(super) read: ReadMetrics,
     pub(super) upload: UploadMetrics,
+    pub(super) compaction: CompactionMetrics,
     pub(super) object_wal: ObjectWalMetrics,
     pub(super) controller: ControllerMetrics,
     pub(super) conductor: ConductorMetrics,
@@ -202,6 +204,7 @@ impl Node {
             cluster: joined,
             services: Arc::default(),
             queries: Arc::default(),
+            transactions: Arc::default(),
             storage,
             local_wal: local_wal.clone(),
             recovered: logs,
@@ -269,6 +272,7 @@ fn register_metrics(registry: &mut Registry) -> NodeMetrics {
         broker: BrokerMetrics::default(),
         read: ReadMetrics::default(),
         upload: UploadMetrics::default(),
+        compaction: CompactionMetrics::default(),
         object_wal: ObjectWalMetrics::default(),
         controller: ControllerMetrics::register(registry),
         conductor: ConductorMetrics::register(registry),
@@ -277,6 +281,7 @@ fn register_metrics(registry: &mut Registry) -> NodeMetrics {
     metrics.broker.register(registry);
     metrics.read.register(registry);
     metrics.upload.register(registry);
+    metrics.compaction.register(registry);
     metrics.object_wal.register(registry);
     metrics
 }

@@ -29,6 +29,7 @@ use super::start::{NodeMetrics, Readiness};
 use crate::handover::BrokerServices;
 use crate::network::Listener;
 use crate::queries::Queries;
+use crate::transactions::TransactionServices;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
@@ -44,6 +45,8 @@ pub(super) struct Startup {
     pub(super) services: Arc<BrokerServices>,
     /// What anybody may ask this broker about itself; filled when it serves.
     pub(super) queries: Arc<Queries>,
+    /// What this broker does for the transactions of others; filled when it serves.
+    pub(super) transactions: Arc<TransactionServices>,
     /// How to leave the cluster, once this broker has joined it.
     pub(super) leave: watch::Sender<Option<Leaving>>,
     /// The cluster, once this broker has joined it.

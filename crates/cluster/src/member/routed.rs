@@ -59,7 +59,9 @@ unanswered!(
     TakeLeadershipError,
     CommitObjectsError,
     AdvanceLogStartError,
+    SwapSegmentsError,
     AllocateProducerIdsError,
+    UnregisterBrokerError,
     AdminError
 );
 
@@ -229,8 +231,12 @@ controller! {
         => Vec<Result<(), CreatePartitionsError>>, ControllerUnavailable, Shown;
     alter_configs: AlterConfigs
         => Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable, Shown;
+    alter_quotas: AlterQuotas
+        => Vec<Result<(), TooManyQuotas>>, ControllerUnavailable, Shown;
+    unregister_broker: UnregisterBroker => (), UnregisterBrokerError, Shown;
     commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError, Unseen;
     advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError, Unseen;
+    swap_segments: SwapSegments => SwapOutcome, SwapSegmentsError, Unseen;
     allocate_producer_ids: AllocateProducerIds
         => ProducerIdBlock, AllocateProducerIdsError, Unseen;
     partition_states: Vec<PartitionId>

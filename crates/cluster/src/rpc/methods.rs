@@ -11,6 +11,8 @@ pub(super) const ADMIN: &str = "tidegate.cluster.Admin";
 pub(super) const ORDERS: &str = "tidegate.cluster.Orders";
 /// Service of [`crate::queries::BrokerQueries`].
 pub(super) const QUERIES: &str = "tidegate.cluster.Queries";
+/// Service of [`crate::transactions::BrokerTransactions`].
+pub(super) const TRANSACTIONS: &str = "tidegate.cluster.Transactions";
 /// Service with one method, [`FOLLOW`].
 pub(super) const TAILS: &str = "tidegate.cluster.Tails";
 /// Service with one method, [`OPEN`].
@@ -34,8 +36,12 @@ macro_rules! controller_methods {
                 => Vec<Result<(), CreatePartitionsError>>, ControllerUnavailable;
             alter_configs: AlterConfigs
                 => Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable;
+            alter_quotas: AlterQuotas
+                => Vec<Result<(), TooManyQuotas>>, ControllerUnavailable;
+            unregister_broker: UnregisterBroker => (), UnregisterBrokerError;
             commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError;
             advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError;
+            swap_segments: SwapSegments => SwapOutcome, SwapSegmentsError;
             allocate_producer_ids: AllocateProducerIds
                 => ProducerIdBlock, AllocateProducerIdsError;
             partition_states: Vec<PartitionId>
@@ -100,4 +106,16 @@ macro_rules! query_methods {
     };
 }
 
-pub(super) use {admin_methods, controller_methods, order_methods, query_methods};
+/// Like `order_methods`, for what brokers do for each other's transactions.
+macro_rules! transaction_methods {
+    ($apply:ident) => {
+        $apply! {
+            write_markers: Vec<TransactionMarker> => Vec<MarkerOutcome>;
+            add_partitions: AddPartitions => Vec<i16>;
+        }
+    };
+}
+
+pub(super) use {
+    admin_methods, controller_methods, order_methods, query_methods, transaction_methods,
+};

@@ -21,6 +21,6 @@ mod subscription;
 mod sync;
 mod view;
 
-pub(crate) use group::ClassicGroup;
+pub(crate) use group::{CONSUMER_PROTOCOL_TYPE, ClassicGroup};
 pub(crate) use join::Join;
 pub(crate) use member::Member;

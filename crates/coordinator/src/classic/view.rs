@@ -41,7 +41,7 @@ impl ClassicGroup {
         ListedGroup {
             group_id: self.id.clone(),
             protocol_type: self.protocol_type.as_deref().unwrap_or_default().to_owned(),
-            state: self.state,
+            state: self.state.as_str(),
             group_type: "classic",
         }
     }

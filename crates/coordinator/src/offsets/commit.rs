@@ -4,7 +4,9 @@ use tidegate_types::TimestampMs;
 
 use crate::context::{Context, Waiter};
 use crate::journal::Write;
-use crate::{CommitRequest, GroupError, OffsetAndMetadata, OffsetToCommit, Reply, ReplyToken};
+use crate::{
+    CommitRequest, GroupError, OffsetAndMetadata, OffsetToCommit, Reply, ReplyToken, TopicPartition,
+};
 
 /// Stores the offsets of a sender that was accepted. `created` goes along if the group is new.
 pub(crate) fn commit_offsets(
@@ -19,9 +21,34 @@ pub(crate) fn commit_offsets(
         -1 => None,
         retention_ms => Some(TimestampMs::new(now.get().saturating_add(retention_ms))),
     };
-    let mut writes = Vec::with_capacity(request.offsets.len());
-    let mut results = Vec::with_capacity(request.offsets.len());
-    for commit in request.offsets {
+    let (offsets, results) = checked_offsets(cx, request.offsets, expires_at);
+    let group = request.group_id;
+    let writes: Vec<Write> = offsets
+        .into_iter()
+        .map(|(target, value)| Write::Offset(group.clone(), target, Some(value)))
+        .collect();
+    let reply = Reply::CommitOffsets(Ok(results));
+    if writes.is_empty() {
+        return cx.reply(token, reply);
+    }
+    // The reply first: whether the group stays is decided once its commit is settled.
+    let mut waiters = vec![Waiter::Reply(token, reply)];
+    waiters.extend(created);
+    cx.append(writes, waiters);
+}
+
+/// What is to be stored, and the result of each partition in the order of the request.
+pub(super) fn checked_offsets(
+    cx: &Context<'_>,
+    offsets: Vec<OffsetToCommit>,
+    expires_at: Option<TimestampMs>,
+) -> (
+    Vec<(TopicPartition, OffsetAndMetadata)>,
+    Vec<Result<(), GroupError>>,
+) {
+    let mut stored = Vec::with_capacity(offsets.len());
+    let mut results = Vec::with_capacity(offsets.len());
+    for commit in offsets {
         if is_too_long(
             commit.metadata.as_deref(),
             cx.config.offset_metadata_max_bytes,
@@ -41,20 +68,13 @@ pub(crate) fn commit_offsets(
             offset,
             leader_epoch,
             metadata: metadata.unwrap_or_default().into(),
-            committed_at: now,
+            committed_at: cx.now.wall,
             expires_at,
             topic_id,
         };
-        writes.push(Write::Offset(request.group_id.clone(), target, Some(value)));
+        stored.push((target, value));
     }
-    let reply = Reply::CommitOffsets(Ok(results));
-    if writes.is_empty() {
-        return cx.reply(token, reply);
-    }
-    // The reply first: whether the group stays is decided once its commit is settled.
-    let mut waiters = vec![Waiter::Reply(token, reply)];
-    waiters.extend(created);
-    cx.append(writes, waiters);
+    (stored, results)
 }
 
 /// Kafka counts UTF-16 units, in spite of the setting's name.

@@ -20,24 +20,35 @@ impl ClassicGroup {
         if !self.is_empty() && !self.uses_consumer_protocol() {
             return cx.reply(token, Reply::DeleteOffsets(Err(GroupError::NonEmptyGroup)));
         }
-        let mut writes = Vec::new();
-        let mut results = Vec::with_capacity(request.targets.len());
-        for target in &request.targets {
-            if self.is_subscribed_to(target.topic.as_str()) {
-                results.push(Err(GroupError::GroupSubscribedToTopic));
-                continue;
-            }
-            results.push(Ok(()));
-            if cx.journal.offsets.newest(&self.id, target).is_some() {
-                writes.push(Write::Offset(self.id.clone(), target.clone(), None));
-            }
-        }
-        let reply = Reply::DeleteOffsets(Ok(results));
-        if writes.is_empty() {
-            return cx.reply(token, reply);
-        }
-        cx.append(writes, vec![Waiter::Reply(token, reply)]);
+        delete_offsets(cx, token, request, |topic| self.is_subscribed_to(topic));
     }
+}
+
+/// Deletes the offsets of topics that the group isn't subscribed to.
+pub(crate) fn delete_offsets(
+    cx: &mut Context<'_>,
+    token: ReplyToken,
+    request: &DeleteOffsetsRequest,
+    is_subscribed_to: impl Fn(&str) -> bool,
+) {
+    let group = &request.group_id;
+    let mut writes = Vec::new();
+    let mut results = Vec::with_capacity(request.targets.len());
+    for target in &request.targets {
+        if is_subscribed_to(target.topic.as_str()) {
+            results.push(Err(GroupError::GroupSubscribedToTopic));
+            continue;
+        }
+        results.push(Ok(()));
+        if cx.journal.offsets.newest(group, target).is_some() {
+            writes.push(Write::Offset(group.clone(), target.clone(), None));
+        }
+    }
+    let reply = Reply::DeleteOffsets(Ok(results));
+    if writes.is_empty() {
+        return cx.reply(token, reply);
+    }
+    cx.append(writes, vec![Waiter::Reply(token, reply)]);
 }
 
 /// Tombstones for all offsets of the given topics. With an id, offsets known to be of another incarnation of
@@ -57,6 +68,14 @@ pub(crate) fn delete_topics(cx: &mut Context<'_>, topics: &[(TopicName, Option<T
             {
                 writes.push(Write::Offset(group.clone(), target.clone(), None));
             }
+        }
+    }
+    // Those of open transactions go with them, by the same tombstones.
+    for (group, target, pending) in cx.journal.offsets.pending.iter() {
+        if is_deleted(target, pending.topic_id)
+            && cx.journal.offsets.newest_committed(group, target).is_none()
+        {
+            writes.push(Write::Offset(group.clone(), target.clone(), None));
         }
     }
     append_in_batches(cx, writes);

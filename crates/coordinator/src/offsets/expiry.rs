@@ -3,6 +3,7 @@
 use tidegate_types::TimestampMs;
 
 use crate::classic::ClassicGroup;
+use crate::consumer::ConsumerGroup;
 use crate::{GroupState, OffsetAndMetadata, TopicPartition};
 
 /// From when on the retention of an offset counts.
@@ -55,6 +56,29 @@ impl ClassicGroup {
             | GroupState::PreparingRebalance
             | GroupState::CompletingRebalance => None,
         }
+    }
+}
+
+impl ConsumerGroup {
+    /// As above; retention counts from the commit, and only for topics that no member reads.
+    pub(crate) fn expired<'a>(
+        &self,
+        offsets: impl Iterator<Item = (&'a TopicPartition, &'a OffsetAndMetadata)>,
+        now: TimestampMs,
+        retention_ms: i64,
+    ) -> (Vec<TopicPartition>, bool) {
+        let read = self.subscribed_topics();
+        let mut none_left = true;
+        let expired = offsets
+            .filter(|(target, committed)| {
+                let goes = is_over(RetentionStart::Commit, committed, now, retention_ms)
+                    && !read.contains(target.topic.as_str());
+                none_left &= goes;
+                goes
+            })
+            .map(|(target, _)| target.clone())
+            .collect();
+        (expired, none_left)
     }
 }
 

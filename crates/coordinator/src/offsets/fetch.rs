@@ -78,9 +78,9 @@ impl OffsetStore {
         }
     }
 
-    /// Whether an open transaction has offsets for the partition. No transactions yet, so never.
-    pub(crate) fn is_unstable(&self, _group: &GroupId, _target: &TopicPartition) -> bool {
-        false
+    /// Whether an open transaction has offsets for the partition.
+    pub(crate) fn is_unstable(&self, group: &GroupId, target: &TopicPartition) -> bool {
+        self.pending.holds(group, target)
     }
 }
 

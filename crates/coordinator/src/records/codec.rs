@@ -234,3 +234,16 @@ pub(crate) fn put_compact_string(out: &mut BytesMut, value: &str) {
     put_unsigned_varint(out, plus_one);
     out.put_slice(value.as_bytes());
 }
+
+pub(crate) fn put_nullable_compact_string(out: &mut BytesMut, value: Option<&str>) {
+    match value {
+        Some(value) => put_compact_string(out, value),
+        None => put_unsigned_varint(out, 0),
+    }
+}
+
+/// The length of a compact array or of compact bytes.
+pub(crate) fn put_compact_length(out: &mut BytesMut, length: usize) {
+    let plus_one = u32::try_from(length + 1).expect("requests are smaller than 2 GiB");
+    put_unsigned_varint(out, plus_one);
+}

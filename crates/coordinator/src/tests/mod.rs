@@ -10,17 +10,27 @@ mod property;
 mod rebalance;
 mod replay;
 mod static_members;
+mod transactions;
+mod transactions_property;
 mod views;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
-use tidegate_types::{PartitionIndex, TimestampMs, TopicName};
+use tidegate_types::{PartitionIndex, ProducerId, TimestampMs, TopicName};
 use uuid::Uuid;
 
 use crate::*;
 
 pub(crate) const START_WALL: i64 = 1_700_000_000_000;
+
+/// What the log holds besides plain records.
+#[derive(Debug, Clone)]
+pub(crate) enum Entry {
+    Plain(Record),
+    Transactional(ProducerId, Record),
+    Marker(EndTransaction),
+}
 
 /// Appends become durable at once unless `hold` is set.
 pub(crate) struct Host {
@@ -28,7 +38,12 @@ pub(crate) struct Host {
     pub(crate) now_ms: u64,
     pub(crate) hold: bool,
     pub(crate) held: VecDeque<(AppendId, Vec<Record>)>,
+    /// The plain records.
     pub(crate) log: Vec<Record>,
+    /// Everything.
+    pub(crate) entries: Vec<Entry>,
+    /// Of appends that are no plain ones.
+    kinds: BTreeMap<AppendId, Result<Transaction, EndTransaction>>,
     pub(crate) replies: BTreeMap<ReplyToken, Reply>,
     pub(crate) notices: Vec<Notice>,
     tokens: u64,
@@ -47,6 +62,8 @@ impl Host {
             hold: false,
             held: VecDeque::new(),
             log: Vec::new(),
+            entries: Vec::new(),
+            kinds: BTreeMap::new(),
             replies: BTreeMap::new(),
             notices: Vec::new(),
             tokens: 0,
@@ -86,6 +103,20 @@ impl Host {
                     assert!(!records.is_empty(), "an append without records");
                     self.held.push_back((id, records));
                 }
+                Effect::AppendTransactional {
+                    id,
+                    records,
+                    transaction,
+                    ..
+                } => {
+                    assert!(!records.is_empty(), "an append without records");
+                    self.kinds.insert(id, Ok(transaction));
+                    self.held.push_back((id, records));
+                }
+                Effect::AppendMarker { id, end } => {
+                    self.kinds.insert(id, Err(end));
+                    self.held.push_back((id, Vec::new()));
+                }
                 Effect::Notice(notice) => self.notices.push(notice),
             }
             if !self.hold {
@@ -98,8 +129,19 @@ impl Host {
 
     fn settle_one(&mut self, outcome: Result<(), AppendFailure>) -> Option<Vec<Effect>> {
         let (id, records) = self.held.pop_front()?;
+        let kind = self.kinds.remove(&id);
         if outcome.is_ok() {
-            self.log.extend(records);
+            match kind {
+                None => {
+                    self.log.extend(records.iter().cloned());
+                    self.entries.extend(records.into_iter().map(Entry::Plain));
+                }
+                Some(Ok(of)) => {
+                    let entry = |record| Entry::Transactional(of.producer, record);
+                    self.entries.extend(records.into_iter().map(entry));
+                }
+                Some(Err(end)) => self.entries.push(Entry::Marker(end)),
+            }
         }
         Some(self.coordinator.appended(self.now(), id, outcome))
     }
@@ -134,8 +176,26 @@ impl Host {
         let effects = self.coordinator.unload(self.now());
         self.hold = false;
         self.held.clear();
+        self.kinds.clear();
         self.carry_out(effects);
-        self.coordinator = reload(&self.coordinator.config, &self.log, self.now()).0;
+        let mut coordinator = GroupCoordinator::new(self.coordinator.config.clone());
+        for entry in &self.entries {
+            match entry {
+                Entry::Plain(record) => coordinator.replay(&record.key, record.value.as_deref()),
+                Entry::Transactional(producer, record) => coordinator.replay_transactional(
+                    *producer,
+                    &record.key,
+                    record.value.as_deref(),
+                ),
+                Entry::Marker(end) => {
+                    coordinator.replay_marker(end.producer, end.commit);
+                    Ok(())
+                }
+            }
+            .unwrap();
+        }
+        coordinator.loaded(self.now()).unwrap();
+        self.coordinator = coordinator;
     }
 
     pub(crate) fn join(&mut self, request: JoinRequest) -> ReplyToken {
@@ -236,6 +296,8 @@ impl Host {
     pub(crate) fn offset(&self, topic: &str) -> i64 {
         let request = FetchRequest {
             group_id: group("g"),
+            member_id: None,
+            member_epoch: None,
             selection: OffsetSelection::Partitions(vec![(target(topic), None)]),
         };
         let fetched = self.coordinator.fetch_offsets(&request).unwrap();

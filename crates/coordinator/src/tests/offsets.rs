@@ -6,6 +6,8 @@ fn fetch(host: &Host, selection: OffsetSelection) -> Vec<FetchedOffset> {
     host.coordinator
         .fetch_offsets(&FetchRequest {
             group_id: group("g"),
+            member_id: None,
+            member_epoch: None,
             selection,
         })
         .unwrap()
@@ -148,7 +150,7 @@ fn an_idle_group_stays_visible_with_its_type_and_offsets() {
         .coordinator
         .list_groups(&GroupFilter::default())
         .unwrap();
-    assert_eq!(listed[0].state, GroupState::Empty);
+    assert_eq!(listed[0].state, "Empty");
     assert_eq!(listed[0].protocol_type, "consumer");
     assert_eq!(fetch(&host, OffsetSelection::All).len(), 1);
 }
@@ -176,6 +178,8 @@ fn fetching_gives_what_was_committed_and_nothing_for_the_rest() {
     assert_eq!(fetched[1].committed, Ok(None));
     let unknown = FetchRequest {
         group_id: group("unknown"),
+        member_id: None,
+        member_epoch: None,
         selection: OffsetSelection::All,
     };
     assert_eq!(host.coordinator.fetch_offsets(&unknown), Ok(Vec::new()));
@@ -309,6 +313,8 @@ fn a_stable_fetch_waits_for_the_commits_before_it() {
     let token = host.token();
     let request = FetchRequest {
         group_id: group("g"),
+        member_id: None,
+        member_epoch: None,
         selection: OffsetSelection::All,
     };
     let effects = host
@@ -341,6 +347,8 @@ fn a_stable_fetch_behind_an_append_that_timed_out_is_answered_in_its_own_time() 
     let token = host.token();
     let request = FetchRequest {
         group_id: group("g"),
+        member_id: None,
+        member_epoch: None,
         selection: OffsetSelection::All,
     };
     let effects = host

@@ -177,6 +177,8 @@ impl World {
                 let token = self.host.token();
                 let request = FetchRequest {
                     group_id: group(GROUPS[index]),
+                    member_id: None,
+                    member_epoch: None,
                     selection: OffsetSelection::All,
                 };
                 let effects =
@@ -444,6 +446,9 @@ impl World {
                     );
                 }
                 Timer::Sync(group) => assert!(!coordinator.groups[group].is_empty()),
+                Timer::Revocation(..) | Timer::ClassicJoin(..) | Timer::ClassicSync(..) => {
+                    panic!("no consumer groups here");
+                }
                 Timer::Append(_) | Timer::Expiry => {}
             }
         }

@@ -12,6 +12,8 @@ fn a_loading_coordinator_says_so_except_to_heartbeats() {
     assert_eq!(host.committed(token), Err(loading.clone()));
     let fetch = FetchRequest {
         group_id: group("g"),
+        member_id: None,
+        member_epoch: None,
         selection: OffsetSelection::All,
     };
     assert_eq!(host.coordinator.fetch_offsets(&fetch), Err(loading.clone()));
@@ -91,7 +93,7 @@ fn tombstones_remove_what_came_before() {
 fn records_of_unknown_types_are_skipped_and_counted() {
     let mut coordinator = GroupCoordinator::new(GroupConfig::default());
     coordinator
-        .replay(&[0, 3, 0, 1, b'g'], Some(&[0, 0]))
+        .replay(&[0, 11, 0, 1, b'g'], Some(&[0, 0]))
         .unwrap();
     coordinator.replay(&[0, 99], None).unwrap();
     assert_eq!(coordinator.skipped_records(), 2);

@@ -42,7 +42,11 @@ impl AppendFailure {
         match self {
             Self::Unavailable => TransactionError::CoordinatorNotAvailable,
             Self::NotLeader => TransactionError::NotCoordinator,
-            Self::TooLarge => TransactionError::UnknownServerError,
+            // Its own records are in nobody's transaction.
+            Self::TooLarge
+            | Self::ProducerFenced
+            | Self::NoTransaction
+            | Self::CoordinatorFenced => TransactionError::UnknownServerError,
         }
     }
 }

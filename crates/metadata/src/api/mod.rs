@@ -17,11 +17,15 @@ use crate::model::{ObjectStatus, PartitionState, StoredObjectKey};
 mod brokers;
 mod commits;
 mod moves;
+mod quotas;
+mod swaps;
 mod topics;
 
 pub use brokers::*;
 pub use commits::*;
 pub use moves::*;
+pub use quotas::*;
+pub use swaps::*;
 pub use topics::*;
 
 /// Why the controller gave no answer. All but `Deposed` and `Closed` pass by themselves.
@@ -99,6 +103,18 @@ pub trait ControllerApi: Send + Sync {
         request: AlterConfigs,
     ) -> Result<Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable>;
 
+    /// One answer per entity, in the order of the request.
+    async fn alter_quotas(
+        &self,
+        request: AlterQuotas,
+    ) -> Result<Vec<Result<(), TooManyQuotas>>, ControllerUnavailable>;
+
+    /// Forgets a broker that is gone for good.
+    async fn unregister_broker(
+        &self,
+        request: UnregisterBroker,
+    ) -> Result<(), UnregisterBrokerError>;
+
     /// Commits objects. One outcome per object, in the order of the request.
     async fn commit_objects(
         &self,
@@ -110,6 +126,9 @@ pub trait ControllerApi: Send + Sync {
         &self,
         request: AdvanceLogStart,
     ) -> Result<Offset, AdvanceLogStartError>;
+
+    /// Puts new segments in the place of others.
+    async fn swap_segments(&self, request: SwapSegments) -> Result<SwapOutcome, SwapSegmentsError>;
 
     /// Takes a block of producer ids.
     async fn allocate_producer_ids(

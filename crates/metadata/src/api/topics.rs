@@ -205,7 +205,7 @@ pub enum CreatePartitionsError {
 }
 
 /// What configs belong to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ConfigResource {
     /// One topic.
     Topic(TopicId),
@@ -213,6 +213,8 @@ pub enum ConfigResource {
     Broker(BrokerId),
     /// All brokers: the cluster-wide default.
     BrokerDefault,
+    /// One group of consumers, which needn't exist.
+    Group(String),
 }
 
 /// One step of an incremental change (KIP-339).

@@ -312,6 +312,8 @@ impl ControllerTask {
             | Change::Partition(..)
             | Change::Broker(..)
             | Change::Configs(..)
+            | Change::GroupConfigs(..)
+            | Change::Quotas(..)
             | Change::ProducerIds(..)
             | Change::Segment(_, None)
             | Change::Object(..)

@@ -12,14 +12,15 @@ use uuid::Uuid;
 
 use crate::api::{
     AdvanceLogStart, AdvanceLogStartError, AllocateProducerIds, AllocateProducerIdsError,
-    AlterConfigs, BrokerChangeError, BrokerView, CancelTargets, CommitMoves, CommitObjects,
-    CommitObjectsError, ControllerApi, ControllerUnavailable, CreatePartitions,
+    AlterConfigs, AlterQuotas, BrokerChangeError, BrokerView, CancelTargets, CommitMoves,
+    CommitObjects, CommitObjectsError, ControllerApi, ControllerUnavailable, CreatePartitions,
     CreatePartitionsError, CreateTopicError, CreateTopics, CreatedTopic, DeletableObject,
     DeletableQuery, DeleteTopics, FailOver, FailOverError, FailedOver, LeadershipTaken,
     LedPartition, MovesCommitted, ObjectOutcome, PendingMove, ProducerIdBlock, RegisterBroker,
     RegisterBrokerError, Registered, SegmentPage, SegmentQuery, SetAlive, SetDraining,
-    SetPlacements, SetTargets, TakeLeadership, TakeLeadershipError, UnknownTopic, UnregisterBroker,
-    UnregisterBrokerError, Wish, WishRefused,
+    SetPlacements, SetTargets, SwapOutcome, SwapSegments, SwapSegmentsError, TakeLeadership,
+    TakeLeadershipError, TooManyQuotas, UnknownTopic, UnregisterBroker, UnregisterBrokerError,
+    Wish, WishRefused,
 };
 use crate::image::{ClusterImage, Configs};
 use crate::model::{ObjectStatus, PartitionState, StoredObjectKey};
@@ -223,17 +224,6 @@ impl ControllerHandle {
         self.submit(request).await
     }
 
-    /// Forgets a broker.
-    ///
-    /// # Errors
-    /// See [`UnregisterBrokerError`].
-    pub async fn unregister_broker(
-        &self,
-        request: UnregisterBroker,
-    ) -> Result<(), UnregisterBrokerError> {
-        self.submit(request).await
-    }
-
     /// All wanted moves that aren't carried out yet.
     ///
     /// # Errors
@@ -330,6 +320,20 @@ impl ControllerApi for ControllerHandle {
         self.submit(request).await
     }
 
+    async fn unregister_broker(
+        &self,
+        request: UnregisterBroker,
+    ) -> Result<(), UnregisterBrokerError> {
+        self.submit(request).await
+    }
+
+    async fn alter_quotas(
+        &self,
+        request: AlterQuotas,
+    ) -> Result<Vec<Result<(), TooManyQuotas>>, ControllerUnavailable> {
+        self.submit(request).await
+    }
+
     async fn commit_objects(
         &self,
         request: CommitObjects,
@@ -341,6 +345,10 @@ impl ControllerApi for ControllerHandle {
         &self,
         request: AdvanceLogStart,
     ) -> Result<Offset, AdvanceLogStartError> {
+        self.submit(request).await
+    }
+
+    async fn swap_segments(&self, request: SwapSegments) -> Result<SwapOutcome, SwapSegmentsError> {
         self.submit(request).await
     }
 

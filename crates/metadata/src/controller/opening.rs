@@ -14,7 +14,7 @@ use crate::api::ConfigResource;
 use crate::keys::{self, Table};
 use crate::rows::{
     BrokerRow, ClusterRow, ConfigsRow, ControllerEpochRow, DeletedTopicRow, PartitionRow,
-    ProducerIdsRow, Row, TopicRow,
+    ProducerIdsRow, QuotasRow, Row, TopicRow,
 };
 use crate::state::picture::Picture;
 use crate::state::{Change, Contradiction, State};
@@ -188,8 +188,17 @@ pub(crate) async fn read_state(
         match keys::parse_configs(key) {
             Ok(ConfigResource::Broker(id)) => Ok(Change::Configs(Some(id), row.configs)),
             Ok(ConfigResource::BrokerDefault) => Ok(Change::Configs(None, row.configs)),
+            Ok(ConfigResource::Group(group)) => Ok(Change::GroupConfigs(group, row.configs)),
             Ok(ConfigResource::Topic(_)) | Err(_) => Err(malformed(key)),
         }
+    })
+    .await?;
+    each(store, Table::Quotas, state, |key, value| {
+        let entity = keys::parse_quotas(key).map_err(|_| malformed(key))?;
+        Ok(Change::Quotas(
+            entity,
+            decode::<QuotasRow>(key, value)?.limits,
+        ))
     })
     .await?;
     each(store, Table::Topic, state, |key, value| {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tidegate_types::{BrokerId, ControllerEpoch, PartitionIndex, TopicId};
 
+use crate::api::{QuotaEntity, QuotaLimits};
+
 use super::{BrokerImage, ClusterImage, Configs, ImageVersion, PartitionImage, TopicImage, Topics};
 
 /// A version in few bytes.
@@ -54,6 +56,12 @@ pub struct ImageDelta {
     /// All of them, if any changed: they are few.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     broker_configs: Option<BTreeMap<BrokerId, Configs>>,
+    /// All of them, as above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    group_configs: Option<BTreeMap<String, Configs>>,
+    /// Entities whose quotas changed; those without limits are gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    quotas: Vec<(QuotaEntity, QuotaLimits)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +136,9 @@ impl ClusterImage {
                 .then(|| (*newer.broker_default_configs).clone()),
             broker_configs: (self.broker_configs != newer.broker_configs)
                 .then(|| (*newer.broker_configs).clone()),
+            group_configs: (self.group_configs != newer.group_configs)
+                .then(|| (*newer.group_configs).clone()),
+            quotas: Vec::new(),
         };
         if !Arc::ptr_eq(&self.brokers, &newer.brokers) {
             let changed = newer.brokers.iter();
@@ -135,6 +146,17 @@ impl ClusterImage {
             delta.brokers = changed.map(|(_, broker)| broker.clone()).collect();
             let gone = self.brokers.keys().copied();
             delta.gone_brokers = gone.filter(|id| !newer.brokers.contains_key(id)).collect();
+        }
+        if !Arc::ptr_eq(&self.quotas, &newer.quotas) {
+            let changed = newer.quotas.iter();
+            let changed =
+                changed.filter(|(entity, limits)| self.quotas.get(entity) != Some(limits));
+            delta.quotas = changed.map(|(e, l)| (e.clone(), l.clone())).collect();
+            let gone = self.quotas.keys();
+            let gone = gone.filter(|entity| !newer.quotas.contains_key(entity));
+            delta
+                .quotas
+                .extend(gone.map(|e| (e.clone(), QuotaLimits::new())));
         }
         if !Arc::ptr_eq(&self.topics, &newer.topics) {
             delta.compare_topics(&self.topics, &newer.topics);
@@ -165,6 +187,19 @@ impl ClusterImage {
         }
         if let Some(configs) = &delta.broker_configs {
             image.broker_configs = Arc::new(configs.clone());
+        }
+        if let Some(configs) = &delta.group_configs {
+            image.group_configs = Arc::new(configs.clone());
+        }
+        if !delta.quotas.is_empty() {
+            let quotas = Arc::make_mut(&mut image.quotas);
+            for (entity, limits) in &delta.quotas {
+                if limits.is_empty() {
+                    quotas.remove(entity);
+                } else {
+                    quotas.insert(entity.clone(), limits.clone());
+                }
+            }
         }
         if !delta.brokers.is_empty() || !delta.gone_brokers.is_empty() {
             let brokers = Arc::make_mut(&mut image.brokers);
@@ -270,6 +305,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::api::{QuotaLimit, QuotaName};
     use crate::model::Endpoint;
 
     fn broker(id: u8) -> BrokerId {
@@ -315,6 +351,18 @@ mod tests {
         })
     }
 
+    fn quota_entity() -> impl Strategy<Value = QuotaEntity> {
+        prop::option::of("[ab]").prop_map(|name| QuotaEntity {
+            user: Some(name.map_or(QuotaName::Default, QuotaName::Named)),
+            ..QuotaEntity::default()
+        })
+    }
+
+    fn quota_limits() -> impl Strategy<Value = QuotaLimits> {
+        let limit = (1..3u8).prop_map(|n| QuotaLimit::try_from(f64::from(n)).unwrap());
+        prop::collection::btree_map("[xy]", limit, 1..3)
+    }
+
     fn image() -> impl Strategy<Value = ClusterImage> {
         let broker_image = (0..3u64, any::<bool>(), any::<bool>());
         (
@@ -324,34 +372,40 @@ mod tests {
             prop::collection::btree_map(0..4u8, broker_image, 0..4),
             configs(),
             prop::collection::btree_map((0..3u8).prop_map(broker), configs(), 0..3),
+            prop::collection::btree_map(quota_entity(), quota_limits(), 0..4),
+            prop::collection::btree_map("[gh]", configs(), 0..2),
         )
-            .prop_map(|(version, controller, topics, brokers, default, own)| {
-                let brokers = brokers.into_iter().map(|(id, (epoch, alive, draining))| {
-                    let kafka = Endpoint {
-                        host: format!("b{id}"),
-                        port: 9092,
-                    };
-                    let image = BrokerImage {
-                        id: broker(id),
-                        broker_epoch: BrokerEpoch::new(epoch),
-                        internal: Some(kafka.clone()),
-                        kafka,
-                        rack: None,
-                        alive,
-                        draining,
-                    };
-                    (image.id, image)
-                });
-                ClusterImage {
-                    cluster_id: "c".into(),
-                    version: long((ControllerEpoch::new(version.0), version.1)),
-                    controller: controller.map(broker),
-                    topics: Arc::new(topics),
-                    brokers: Arc::new(brokers.collect()),
-                    broker_default_configs: Arc::new(default),
-                    broker_configs: Arc::new(own),
-                }
-            })
+            .prop_map(
+                |(version, controller, topics, brokers, default, own, quotas, groups)| {
+                    let brokers = brokers.into_iter().map(|(id, (epoch, alive, draining))| {
+                        let kafka = Endpoint {
+                            host: format!("b{id}"),
+                            port: 9092,
+                        };
+                        let image = BrokerImage {
+                            id: broker(id),
+                            broker_epoch: BrokerEpoch::new(epoch),
+                            internal: Some(kafka.clone()),
+                            kafka,
+                            rack: None,
+                            alive,
+                            draining,
+                        };
+                        (image.id, image)
+                    });
+                    ClusterImage {
+                        cluster_id: "c".into(),
+                        version: long((ControllerEpoch::new(version.0), version.1)),
+                        controller: controller.map(broker),
+                        topics: Arc::new(topics),
+                        brokers: Arc::new(brokers.collect()),
+                        broker_default_configs: Arc::new(default),
+                        broker_configs: Arc::new(own),
+                        group_configs: Arc::new(groups),
+                        quotas: Arc::new(quotas),
+                    }
+                },
+            )
     }
 
     /// As brokers send it to each other.

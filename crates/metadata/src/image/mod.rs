@@ -11,6 +11,7 @@ use tidegate_types::{
     BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionIndex, TopicId, TopicName,
 };
 
+use crate::api::{QuotaEntity, QuotaLimits};
 use crate::model::Endpoint;
 
 mod delta;
@@ -117,6 +118,8 @@ pub struct ClusterImage {
     pub(crate) brokers: Arc<BTreeMap<BrokerId, BrokerImage>>,
     pub(crate) broker_default_configs: Arc<Configs>,
     pub(crate) broker_configs: Arc<BTreeMap<BrokerId, Configs>>,
+    pub(crate) group_configs: Arc<BTreeMap<String, Configs>>,
+    pub(crate) quotas: Arc<BTreeMap<QuotaEntity, QuotaLimits>>,
 }
 
 impl ClusterImage {
@@ -133,6 +136,8 @@ impl ClusterImage {
             brokers: Arc::default(),
             broker_default_configs: Arc::default(),
             broker_configs: Arc::default(),
+            group_configs: Arc::default(),
+            quotas: Arc::default(),
         }
     }
 
@@ -187,8 +192,23 @@ impl ClusterImage {
         &self.broker_default_configs
     }
 
+    /// The client quotas of the cluster. The same `Arc` as long as nothing changes.
+    pub fn quotas(&self) -> &Arc<BTreeMap<QuotaEntity, QuotaLimits>> {
+        &self.quotas
+    }
+
     /// One broker's own dynamic configs; `None` if none are set.
     pub fn broker_configs(&self, id: BrokerId) -> Option<&Configs> {
         self.broker_configs.get(&id)
+    }
+
+    /// One group's configs; `None` if none are set.
+    pub fn group_configs(&self, group: &str) -> Option<&Configs> {
+        self.group_configs.get(group)
+    }
+
+    /// The groups that have configs of their own.
+    pub fn configured_groups(&self) -> impl ExactSizeIterator<Item = &String> {
+        self.group_configs.keys()
     }
 }

@@ -74,6 +74,12 @@ pub struct Configs {
 }
 
 #[derive(Clone, PartialEq, Message)]
+pub struct Quotas {
+    #[prost(btree_map = "string, double", tag = "1")]
+    pub limits: BTreeMap<String, f64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
 pub struct Topic {
     #[prost(string, tag = "1")]
     pub name: String,
@@ -147,6 +153,10 @@ pub struct Partition {
     pub wal: Option<Vec<u8>>,
     #[prost(message, optional, tag = "12")]
     pub target: Option<Target>,
+    #[prost(uint64, tag = "13")]
+    pub cleaned_end: u64,
+    #[prost(uint64, tag = "14")]
+    pub swaps: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]

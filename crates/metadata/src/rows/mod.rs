@@ -10,6 +10,7 @@ use tidegate_types::{
 };
 use uuid::Uuid;
 
+use crate::api::QuotaLimits;
 use crate::envelope::DecodeError;
 use crate::image::Configs;
 use crate::model::{
@@ -79,6 +80,12 @@ pub(crate) struct ConfigsRow {
     pub(crate) configs: Configs,
 }
 
+/// The limits of one entity.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct QuotasRow {
+    pub(crate) limits: QuotaLimits,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TopicRow {
     pub(crate) name: TopicName,
@@ -113,6 +120,10 @@ pub(crate) struct PartitionRow {
     pub(crate) checkpoint: Option<CheckpointRef>,
     pub(crate) segment_count: u64,
     pub(crate) segment_bytes: u64,
+    /// Up to where the log has been compacted by key.
+    pub(crate) cleaned_end: Offset,
+    /// How often segments were put in the place of others.
+    pub(crate) swaps: u64,
     /// There are segments wholly below the log start.
     pub(crate) trim_pending: bool,
     /// The local WAL that may hold acknowledged records behind the committed end.

@@ -9,8 +9,9 @@ use uuid::Uuid;
 
 use super::{
     BrokerRow, ClusterRow, ConfigsRow, ControllerEpochRow, DeletedTopicRow, DroppedRow, ObjectRow,
-    PartitionRow, ProducerIdsRow, Row, SegmentRow, Target, TopicRow, message,
+    PartitionRow, ProducerIdsRow, QuotasRow, Row, SegmentRow, Target, TopicRow, message,
 };
+use crate::api::QuotaLimit;
 use crate::envelope::{self, DecodeError};
 use crate::model::{ByteSpan, CheckpointRef, Endpoint, EpochStart, StoredObjectKey, WriterState};
 
@@ -39,6 +40,7 @@ stored_as!(ControllerEpochRow, message::ControllerEpoch);
 stored_as!(ProducerIdsRow, message::ProducerIds);
 stored_as!(BrokerRow, message::Broker);
 stored_as!(ConfigsRow, message::Configs);
+stored_as!(QuotasRow, message::Quotas);
 stored_as!(TopicRow, message::Topic);
 stored_as!(DeletedTopicRow, message::DeletedTopic);
 stored_as!(PartitionRow, message::Partition);
@@ -148,6 +150,25 @@ impl Stored for message::Configs {
     }
 }
 
+impl Stored for message::Quotas {
+    type Row = QuotasRow;
+    fn from_row(row: &QuotasRow) -> Self {
+        let limits = row.limits.iter();
+        Self {
+            limits: limits.map(|(key, l)| (key.clone(), l.get())).collect(),
+        }
+    }
+    fn into_row(self) -> Result<QuotasRow, DecodeError> {
+        let limits = self.limits.into_iter().map(|(key, value)| {
+            let limit = QuotaLimit::try_from(value);
+            Ok((key, limit.map_err(|_| DecodeError::Invalid("a quota"))?))
+        });
+        Ok(QuotasRow {
+            limits: limits.collect::<Result<_, DecodeError>>()?,
+        })
+    }
+}
+
 impl Stored for message::Topic {
     type Row = TopicRow;
     fn from_row(row: &TopicRow) -> Self {
@@ -210,6 +231,8 @@ impl Stored for message::Partition {
             }),
             segment_count: row.segment_count,
             segment_bytes: row.segment_bytes,
+            cleaned_end: row.cleaned_end.get(),
+            swaps: row.swaps,
             trim_pending: row.trim_pending,
             wal: row.wal.map(|w| w.as_bytes().to_vec()),
             target: row.target.as_ref().map(|target| message::Target {
@@ -240,6 +263,8 @@ impl Stored for message::Partition {
             checkpoint: self.checkpoint.map(checkpoint).transpose()?,
             segment_count: self.segment_count,
             segment_bytes: self.segment_bytes,
+            cleaned_end: offset(self.cleaned_end)?,
+            swaps: self.swaps,
             trim_pending: self.trim_pending,
             wal: self.wal.as_deref().map(uuid).transpose()?,
             target: self.target.map(target).transpose()?,

@@ -56,6 +56,8 @@ fn partition_row() -> PartitionRow {
         }),
         segment_count: 4,
         segment_bytes: 123_456,
+        cleaned_end: Offset::ZERO,
+        swaps: 0,
         trim_pending: true,
         wal: Some(Uuid::from_u128(0xABC)),
         target: None,
@@ -167,6 +169,44 @@ fn rows_are_written_as_release_1_wrote_them() {
 }
 
 #[test]
+fn quotas_are_written_as_their_first_release_wrote_them() {
+    use crate::api::{QuotaEntity, QuotaLimit, QuotaName};
+    let entity = QuotaEntity {
+        user: Some(QuotaName::Named("al/ice".into())),
+        client_id: Some(QuotaName::Default),
+        ip: None,
+    };
+    let address = QuotaEntity {
+        ip: Some(QuotaName::Named("10.0.0.3".into())),
+        ..QuotaEntity::default()
+    };
+    let row = QuotasRow {
+        limits: [(
+            "producer_byte_rate".to_owned(),
+            QuotaLimit::try_from(1024.5).unwrap(),
+        )]
+        .into(),
+    };
+    let mut lines = Vec::new();
+    for entity in [entity, address] {
+        let key = keys::quotas(&entity);
+        assert_eq!(keys::parse_quotas(&key).unwrap(), entity);
+        for cut in 2..key.len() {
+            assert_ne!(keys::parse_quotas(&key[..cut]).ok().as_ref(), Some(&entity));
+        }
+        line(&mut lines, &key, &row);
+    }
+    let written = lines.join("\n") + "\n";
+    let golden = include_str!("../../testdata/quotas-v1.txt");
+    assert_eq!(written, golden, "written now:\n{written}");
+    let key = keys::quotas(&QuotaEntity::default());
+    let none = message::Quotas {
+        limits: [("x".to_owned(), f64::NAN)].into(),
+    };
+    assert!(QuotasRow::open(&key, &envelope::seal(&key, &none)).is_err());
+}
+
+#[test]
 fn rows_that_cannot_be_are_refused() {
     let key = keys::object(&object_of());
     let both = message::Object {
@@ -189,6 +229,8 @@ fn what_release_1_did_not_know_is_read_back_and_takes_no_room_when_it_is_not_set
         to: BrokerId::new(7).unwrap(),
         placement: vec![BrokerId::new(7).unwrap(), BrokerId::new(0).unwrap()],
     });
+    partition.cleaned_end = offset_of(700);
+    partition.swaps = 3;
     let sealed = partition.seal(&key);
     assert_eq!(PartitionRow::open(&key, &sealed).unwrap(), partition);
     assert!(sealed.len() > without);

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use tidegate_types::{BrokerId, PartitionId, TimestampMs, TopicId};
 
 use super::{Contradiction, State, TopicState, folded};
+use crate::api::{QuotaEntity, QuotaLimits};
 use crate::image::Configs;
 use crate::keys::{self, SegmentKey, Table};
 use crate::model::StoredObjectKey;
 use crate::rows::{
     BrokerRow, ConfigsRow, DeletedTopicRow, DroppedRow, ObjectRow, PartitionRow, ProducerIdsRow,
-    Row, SegmentRow, TopicRow,
+    QuotasRow, Row, SegmentRow, TopicRow,
 };
 
 /// One changed row. `None` removes it.
@@ -24,6 +25,10 @@ pub(crate) enum Change {
     Broker(BrokerId, BrokerRow),
     /// Of one broker, or the default of all.
     Configs(Option<BrokerId>, Configs),
+    /// Of one entity; without limits its row goes.
+    Quotas(QuotaEntity, QuotaLimits),
+    /// Of one group of consumers.
+    GroupConfigs(String, Configs),
     ProducerIds(ProducerIdsRow),
     Segment(SegmentKey, Option<SegmentRow>),
     Object(StoredObjectKey, Option<ObjectRow>),
@@ -52,6 +57,22 @@ impl Change {
                     configs: configs.clone(),
                 };
                 row(keys::configs(*id), (!configs.is_empty()).then_some(&stored))
+            }
+            Self::Quotas(entity, limits) => {
+                let stored = QuotasRow {
+                    limits: limits.clone(),
+                };
+                row(
+                    keys::quotas(entity),
+                    (!limits.is_empty()).then_some(&stored),
+                )
+            }
+            Self::GroupConfigs(group, configs) => {
+                let stored = ConfigsRow {
+                    configs: configs.clone(),
+                };
+                let key = keys::group_configs(group);
+                row(key, (!configs.is_empty()).then_some(&stored))
             }
             Self::ProducerIds(ids) => row(keys::single(Table::ProducerIds), Some(ids)),
             Self::Segment(key, segment) => row(keys::segment(*key), segment.as_ref()),
@@ -93,6 +114,24 @@ impl State {
                     self.configs.remove(id);
                 } else {
                     self.configs.insert(*id, configs.clone());
+                }
+                self.picture.touch_configs();
+                Ok(())
+            }
+            Change::Quotas(entity, limits) => {
+                if limits.is_empty() {
+                    self.quotas.remove(entity);
+                } else {
+                    self.quotas.insert(entity.clone(), limits.clone());
+                }
+                self.picture.touch_quotas();
+                Ok(())
+            }
+            Change::GroupConfigs(group, configs) => {
+                if configs.is_empty() {
+                    self.group_configs.remove(group);
+                } else {
+                    self.group_configs.insert(group.clone(), configs.clone());
                 }
                 self.picture.touch_configs();
                 Ok(())

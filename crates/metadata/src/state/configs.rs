@@ -93,16 +93,22 @@ impl Command for AlterConfigs {
                 (None, ConfigResource::BrokerDefault) => {
                     Some(state.configs(None).unwrap_or(&EMPTY))
                 }
+                (None, ConfigResource::Group(group)) => {
+                    Some(state.group_configs(group).unwrap_or(&EMPTY))
+                }
             };
             let answer = match (present, resource) {
                 (Some(configs), _) => Ok(change.apply(configs)),
                 (None, ConfigResource::Topic(id)) => Err(UnknownTopic(*id)),
-                (None, ConfigResource::Broker(_) | ConfigResource::BrokerDefault) => {
-                    Ok(change.apply(&EMPTY))
-                }
+                (
+                    None,
+                    ConfigResource::Broker(_)
+                    | ConfigResource::BrokerDefault
+                    | ConfigResource::Group(_),
+                ) => Ok(change.apply(&EMPTY)),
             };
             if let Ok(configs) = &answer {
-                altered.insert(*resource, configs.clone());
+                altered.insert(resource.clone(), configs.clone());
             }
             output.push(answer);
         }
@@ -159,6 +165,10 @@ fn to_change(state: &State, resource: ConfigResource, configs: Configs) -> Optio
         }
         ConfigResource::Broker(id) => changed(state, Some(id), configs),
         ConfigResource::BrokerDefault => changed(state, None, configs),
+        ConfigResource::Group(group) => {
+            let present = state.group_configs(&group).unwrap_or(&EMPTY);
+            (*present != configs).then_some(Change::GroupConfigs(group, configs))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use tidegate_types::{
 };
 use uuid::Uuid;
 
-use crate::api::{StaleBrokerEpoch, durability_of};
+use crate::api::{QuotaEntity, QuotaLimits, StaleBrokerEpoch, durability_of};
 use crate::image::Configs;
 use crate::keys::SegmentKey;
 use crate::model::{PartitionState, StoredObjectKey, WriterState};
@@ -32,6 +32,8 @@ pub(crate) mod moves;
 pub(crate) mod picture;
 pub(crate) mod placement;
 pub(crate) mod queries;
+pub(crate) mod quotas;
+pub(crate) mod swaps;
 pub(crate) mod topics;
 pub(crate) mod workspace;
 
@@ -226,6 +228,8 @@ pub(crate) struct State {
     unregistered: BTreeMap<BrokerId, BrokerRow>,
     alive: BTreeSet<BrokerId>,
     configs: BTreeMap<Option<BrokerId>, Configs>,
+    group_configs: BTreeMap<String, Configs>,
+    quotas: BTreeMap<QuotaEntity, QuotaLimits>,
     producer_ids: ProducerIdsRow,
     trims: BTreeSet<PartitionId>,
     /// What each broker leads by the rows, alive or not; under `None` what nobody leads.
@@ -253,6 +257,8 @@ impl State {
             unregistered: BTreeMap::new(),
             alive: BTreeSet::new(),
             configs: BTreeMap::new(),
+            group_configs: BTreeMap::new(),
+            quotas: BTreeMap::new(),
             producer_ids: ProducerIdsRow { next: 0 },
             trims: BTreeSet::new(),
             led: BTreeMap::new(),
@@ -317,6 +323,8 @@ impl State {
             checkpoint: row.checkpoint.clone(),
             segment_count: row.segment_count,
             segment_bytes: row.segment_bytes,
+            cleaned_end: row.cleaned_end,
+            swaps: row.swaps,
         }
     }
 
@@ -400,6 +408,15 @@ impl State {
         self.configs.get(&broker)
     }
 
+    /// All entities with limits.
+    pub(crate) fn quotas(&self) -> &BTreeMap<QuotaEntity, QuotaLimits> {
+        &self.quotas
+    }
+
+    pub(crate) fn group_configs(&self, group: &str) -> Option<&Configs> {
+        self.group_configs.get(group)
+    }
+
     pub(crate) fn next_producer_id(&self) -> i64 {
         self.producer_ids.next
     }
@@ -441,7 +458,11 @@ impl State {
             self.deleted.clone(),
             (self.brokers.clone(), self.unregistered.clone()),
             (self.led.clone(), self.targets.clone()),
-            self.configs.clone(),
+            (
+                self.configs.clone(),
+                self.group_configs.clone(),
+                self.quotas.clone(),
+            ),
             self.producer_ids,
             self.trims.clone(),
             self.partition_count,

@@ -15,6 +15,7 @@ pub(crate) struct Picture {
     topics: BTreeSet<TopicId>,
     brokers: bool,
     configs: bool,
+    quotas: bool,
 }
 
 impl Picture {
@@ -35,6 +36,7 @@ impl Picture {
             topics: BTreeSet::new(),
             brokers: true,
             configs: true,
+            quotas: true,
         }
     }
 
@@ -54,8 +56,12 @@ impl Picture {
         self.configs = true;
     }
 
+    pub(crate) fn touch_quotas(&mut self) {
+        self.quotas = true;
+    }
+
     fn touched(&self) -> bool {
-        self.brokers || self.configs || !self.topics.is_empty()
+        self.brokers || self.configs || self.quotas || !self.topics.is_empty()
     }
 }
 
@@ -79,6 +85,10 @@ impl State {
                     .filter_map(|(id, configs)| Some(((*id)?, configs.clone())))
                     .collect(),
             );
+            image.group_configs = Arc::new(self.group_configs.clone());
+        }
+        if self.picture.quotas {
+            image.quotas = Arc::new(self.quotas.clone());
         }
         if !self.picture.topics.is_empty() {
             self.draw_topics(&mut image);
@@ -88,6 +98,7 @@ impl State {
             topics: BTreeSet::new(),
             brokers: false,
             configs: false,
+            quotas: false,
         };
         Some(Arc::new(image))
     }

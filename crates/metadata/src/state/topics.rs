@@ -59,6 +59,8 @@ fn empty_partition(state: &State, placement: Vec<BrokerId>, mode: DurabilityMode
         checkpoint: None,
         segment_count: 0,
         segment_bytes: 0,
+        cleaned_end: Offset::ZERO,
+        swaps: 0,
         trim_pending: false,
         wal,
         target: None,

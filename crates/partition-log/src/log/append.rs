@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tidegate_record_batch::{ProducedBatch, TimestampType};
-use tidegate_types::{DurabilityMode, Offset, OffsetRange, TimestampMs};
+use parking_lot::MutexGuard;
+use tidegate_record_batch::{BatchHeader, ProducedBatch, TimestampType};
+use tidegate_types::{DurabilityMode, Offset, OffsetRange, TimestampMs, VerificationTicket};
 use tidegate_wal::{
     AppendObserver, AppendRefused, Appended as WalAppended, Entry, FullCause, Location, WalFailure,
 };
 use tokio::sync::oneshot;
 
-use super::{PartitionLog, State, Status};
-use crate::producers::{Admission, SequenceError};
+use super::{FetchWaiter, Isolation, PartitionLog, State, Status};
+use crate::producers::{Admission, Circumstances, MarkerRefused, SequenceError};
 use crate::tail::{TailBatch, WalExtent};
 
 /// A batch that has its offsets.
@@ -50,6 +51,8 @@ pub enum AppendError {
     Sealed,
     #[error(transparent)]
     Sequence(#[from] SequenceError),
+    #[error(transparent)]
+    Marker(#[from] MarkerRefused),
     #[error("the partition is out of offsets")]
     OutOfOffsets,
 }
@@ -61,21 +64,50 @@ impl PartitionLog {
         self.context.wal(durability).available_bytes() >= bytes
     }
 
-    /// Appends one validated batch of a client (or of a coordinator).
+    /// Appends one validated batch of a client (or of a coordinator) that opens no transaction.
     pub fn append(self: &Arc<Self>, batch: ProducedBatch) -> Result<Appended, AppendError> {
+        self.append_verified(batch, None)
+    }
+
+    /// Appends one validated batch. Does it open a transaction here, then `ticket` says that the transaction's
+    /// coordinator knows of it; see [`Self::check_transaction`].
+    pub fn append_verified(
+        self: &Arc<Self>,
+        batch: ProducedBatch,
+        ticket: Option<VerificationTicket>,
+    ) -> Result<Appended, AppendError> {
         let now = self.context.clock.wall();
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         state.writable()?;
-        let never_written = state.log_end == Offset::ZERO;
-        if let Admission::Duplicate { range, timestamp } =
-            state.producers.admit(batch.header(), never_written)?
-        {
-            return Ok(state.acknowledge_duplicate(
-                range,
-                timestamp,
-                batch.header().timestamp_type(),
-            ));
+        let circumstances = Circumstances {
+            never_written: state.log_end == Offset::ZERO,
+            verifications: &state.verifications,
+            ticket,
+        };
+        let header = batch.header();
+        match state.producers.admit(header, circumstances)? {
+            Admission::Append => {}
+            Admission::Duplicate { range, timestamp } => {
+                let kind = header.timestamp_type();
+                let mut state = state;
+                return Ok(state.acknowledge_duplicate(range, timestamp, kind));
+            }
         }
+        self.enter(state, batch, |state, header, range| {
+            if let Some(producer) = header.producer().filter(|_| header.is_transactional()) {
+                state.verifications.end(producer.id);
+            }
+            state.producers.apply_data(header, range, now);
+        })
+    }
+
+    /// Gives a batch its place, hands it to the WAL, and lets `apply` take it into the derived state.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        batch: ProducedBatch,
+        apply: impl FnOnce(&mut State, &BatchHeader, OffsetRange),
+    ) -> Result<Appended, AppendError> {
         let base = state.log_end;
         let span = i64::from(batch.header().last_offset_delta()) + 1;
         let end = base
@@ -93,7 +125,7 @@ impl PartitionLog {
             leader_epoch: state.leader_epoch,
             range,
             batches: bytes.clone(),
-            max_timestamp: header.max_timestamp(),
+            max_timestamp: header.max_record_timestamp(),
             record_count: header.record_count(),
             checkpoint,
         };
@@ -110,7 +142,7 @@ impl PartitionLog {
                 }
             })?;
         state.checkpoint_due.appended(length, with_checkpoint);
-        state.producers.apply_data(&header, range, now);
+        apply(&mut state, &header, range);
         state.log_end = end;
         state.tail.push(TailBatch::new(&header, bytes));
         let (sender, receiver) = oneshot::channel();
@@ -139,7 +171,7 @@ fn append_time(kind: TimestampType, timestamp: TimestampMs) -> TimestampMs {
 }
 
 impl State {
-    fn writable(&self) -> Result<(), AppendError> {
+    pub(super) fn writable(&self) -> Result<(), AppendError> {
         match &self.status {
             Status::Open => Ok(()),
             Status::Switching(_) => Err(AppendError::Switching),
@@ -226,8 +258,11 @@ impl AppendObserver for PartitionLog {
         if matches!(state.status, Status::Closed | Status::Failed(_)) {
             return;
         }
+        let stable_before = state.last_stable();
         state.high_watermark = state.high_watermark.max(appended.range.end());
         let high_watermark = state.high_watermark;
+        state.settle_endings();
+        let is_stabler = state.last_stable() > stable_before;
         let acknowledged = state
             .ack_waiters
             .partition_point(|(end, _)| *end <= high_watermark);
@@ -236,15 +271,20 @@ impl AppendObserver for PartitionLog {
             .drain(..acknowledged)
             .map(|(_, s)| s)
             .collect();
-        let fetchers = std::mem::take(&mut state.fetch_waiters);
+        // An open transaction would wake read-committed readers in vain for every batch.
+        let waiters = std::mem::take(&mut state.fetch_waiters);
+        let (rung, still_waiting): (Vec<FetchWaiter>, _) = waiters
+            .into_iter()
+            .partition(|waiter| is_stabler || waiter.isolation == Isolation::ReadUncommitted);
+        state.fetch_waiters = still_waiting;
         state.ring_followers();
         drop(state);
         for waiter in acknowledged {
             // A producer that hung up or timed out no longer listens.
             let _ = waiter.send(());
         }
-        for fetcher in fetchers {
-            fetcher.notify_one();
+        for fetcher in rung {
+            fetcher.bell.notify_one();
         }
     }
 

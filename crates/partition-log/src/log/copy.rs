@@ -131,7 +131,7 @@ impl PartitionLog {
                     leader_epoch,
                     range,
                     batches: bytes.clone(),
-                    max_timestamp: header.max_timestamp(),
+                    max_timestamp: header.max_record_timestamp(),
                     record_count: header.record_count(),
                     checkpoint: None,
                 };

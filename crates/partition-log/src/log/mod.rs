@@ -6,6 +6,7 @@
 
 mod append;
 mod checkpoint_due;
+mod compaction;
 mod copy;
 mod follow;
 mod read;
@@ -13,6 +14,7 @@ mod seal;
 mod store;
 #[cfg(test)]
 mod tests;
+mod transactions;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use tokio::time::Instant;
 
 pub use append::{AppendError, Appended, Durability};
 use checkpoint_due::CheckpointDue;
+pub use compaction::{CompactionView, LastOfProducer};
 pub(crate) use copy::{CopyRefused, Copying, TakeOver};
 pub(crate) use follow::FollowPlan;
 pub use read::{Isolation, ReadError, Watermarks};
@@ -35,10 +38,12 @@ pub(crate) use read::{Plan, TimeCandidate};
 use seal::Seal;
 pub use seal::{Ownership, SealError, SealOrder, SealedState};
 pub(crate) use store::UploadCut;
+use transactions::Ending;
+pub use transactions::TransactionCheck;
 
 use crate::budget::TailBudget;
 use crate::epochs::EpochHistory;
-use crate::producers::Producers;
+use crate::producers::{Producers, Verifications};
 use crate::read_ahead::Streams;
 use crate::segments::{Segment, SegmentMap};
 use crate::tail::{Tail, WalNeed};
@@ -127,14 +132,26 @@ struct State {
     checkpoint_due: CheckpointDue,
     epochs: EpochHistory,
     producers: Producers,
+    /// Producers whose transaction's coordinator is being asked.
+    verifications: Verifications,
+    /// Transactions whose marker isn't durable yet, in the order of their markers.
+    ending: VecDeque<Ending>,
     tail: Tail,
     segments: SegmentMap,
+    /// How often aborted transactions were taken off the list because nothing is left of them.
+    aborted_forgotten: u64,
     /// Segments behind a gap in the map, which metadata can fill.
     segments_ahead: Vec<Segment>,
     ack_waiters: VecDeque<(Offset, oneshot::Sender<()>)>,
-    fetch_waiters: Vec<Arc<Notify>>,
+    fetch_waiters: Vec<FetchWaiter>,
     /// Bells of brokers that copy the tail: rung at every change that concerns them.
     followers: Vec<Arc<Notify>>,
+}
+
+/// A reader that waits for something visible to it.
+struct FetchWaiter {
+    isolation: Isolation,
+    bell: Arc<Notify>,
 }
 
 /// What opening a log starts from: metadata, the newest checkpoint brought up to date, and recovered batches.
@@ -161,6 +178,8 @@ impl PartitionLog {
             .fetch_add(waiting_bytes, Ordering::Relaxed);
         let mut segments = SegmentMap::new(opening.segments);
         segments.drop_below(opening.log_start);
+        let mut producers = opening.producers;
+        producers.forget_below(opening.log_start);
         // A crash came between a change to `object` and the upload of what was appended before it: that is in the
         // local WAL only, so the change is still to be carried out.
         let (status, durability) = match opening.durability {
@@ -180,7 +199,7 @@ impl PartitionLog {
             waiting_bytes,
             waiting_since: (waiting_bytes > 0).then_some(now),
             epochs: opening.epochs,
-            producers: opening.producers,
+            producers,
             tail: opening.tail,
             segments,
             ..State::empty(status, durability, opening.uploaded_end)
@@ -239,7 +258,7 @@ impl PartitionLog {
         state.ack_waiters.clear();
         let waiters = std::mem::take(&mut state.fetch_waiters);
         drop(state);
-        waiters.iter().for_each(|w| w.notify_one());
+        waiters.iter().for_each(|w| w.bell.notify_one());
     }
 
     /// Asks for another durability mode. It takes effect once nothing is left to store; until then appends are
@@ -280,7 +299,9 @@ impl PartitionLog {
         let expiration =
             i64::try_from(self.context.producer_expiration.as_millis()).unwrap_or(i64::MAX);
         let before = TimestampMs::new(self.context.clock.wall().get().saturating_sub(expiration));
-        self.state.lock().producers.expire(before)
+        let mut state = self.state.lock();
+        state.verifications.expire(before);
+        state.producers.expire(before)
     }
 
     /// What this log needs the local WAL to keep.
@@ -335,8 +356,11 @@ impl State {
             checkpoint_due: CheckpointDue::overdue(),
             epochs: EpochHistory::default(),
             producers: Producers::default(),
+            verifications: Verifications::default(),
+            ending: VecDeque::new(),
             tail: Tail::default(),
             segments: SegmentMap::default(),
+            aborted_forgotten: 0,
             segments_ahead: Vec::new(),
             ack_waiters: VecDeque::new(),
             fetch_waiters: Vec::new(),
@@ -358,13 +382,6 @@ impl State {
 
     fn ring_followers(&self) {
         self.followers.iter().for_each(|bell| bell.notify_one());
-    }
-
-    /// Where read-committed readers must stop.
-    fn last_stable(&self) -> Offset {
-        self.producers
-            .first_open_transaction()
-            .map_or(self.high_watermark, |open| open.min(self.high_watermark))
     }
 
     fn finish_switch(&mut self) {

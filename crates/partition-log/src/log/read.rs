@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tidegate_types::{LeaderEpoch, Offset, OffsetRange, TimestampMs};
 use tokio::sync::Notify;
 
-use super::{PartitionLog, State, Status};
+use super::{FetchWaiter, PartitionLog, State, Status};
 use crate::producers::AbortedTransaction;
 use crate::segments::Segment;
 use crate::tail::TailPiece;
@@ -142,7 +142,7 @@ impl PartitionLog {
         Ok(state.producers.aborted_in(range))
     }
 
-    /// Rings `bell` when the high watermark next moves or the log closes, unless something is visible past
+    /// Rings `bell` when the end of what is visible next moves or the log closes, unless something is visible past
     /// `offset` already: then it answers `false` and registers nothing.
     pub fn watch(&self, offset: Offset, isolation: Isolation, bell: &Arc<Notify>) -> bool {
         let mut state = self.state.lock();
@@ -152,7 +152,10 @@ impl PartitionLog {
         if offset < watermarks.visible_end(isolation) {
             return false;
         }
-        state.fetch_waiters.push(bell.clone());
+        state.fetch_waiters.push(FetchWaiter {
+            isolation,
+            bell: bell.clone(),
+        });
         true
     }
 
@@ -161,7 +164,7 @@ impl PartitionLog {
         self.state
             .lock()
             .fetch_waiters
-            .retain(|b| !Arc::ptr_eq(b, bell));
+            .retain(|waiter| !Arc::ptr_eq(&waiter.bell, bell));
     }
 
     /// The answer to OffsetForLeaderEpoch: the last epoch at or below `epoch` and its end.

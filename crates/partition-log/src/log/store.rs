@@ -174,6 +174,10 @@ impl PartitionLog {
         state.producers.forget_below(log_start);
         // Opening can't replay what is deleted, so the next append brings the state along.
         state.checkpoint_due = CheckpointDue::overdue();
+        // They may wait for what is gone, or at a transaction whose records are.
+        let waiters = std::mem::take(&mut state.fetch_waiters);
+        drop(state);
+        waiters.iter().for_each(|waiter| waiter.bell.notify_one());
     }
 }
 

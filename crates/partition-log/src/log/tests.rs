@@ -12,4 +12,6 @@ mod rig;
 mod spec;
 mod switching;
 mod times;
+mod transactions;
+mod transactions_model;
 mod uploading;

@@ -53,6 +53,8 @@ fn state(committed_end: u64, log_start: u64, epochs: &[(u32, u64)]) -> Partition
         checkpoint: None,
         segment_count: 0,
         segment_bytes: 0,
+        cleaned_end: Offset::ZERO,
+        swaps: 0,
     }
 }
 

@@ -21,6 +21,7 @@ pub struct MemoryShares {
     pub catch_up: u64,
     pub request: u64,
     pub index_cache: u64,
+    pub compaction: u64,
 }
 
 /// The shares that are set together exceed the total.
@@ -41,11 +42,12 @@ impl MemoryShares {
             |set: Option<ByteSize>, parts: u64| set.map_or(rest / 27 * parts, ByteSize::bytes);
         let shares = Self {
             total,
-            tail: share(section.tail_bytes, 12),
+            tail: share(section.tail_bytes, 10),
             block_cache: share(section.block_cache_bytes, 6),
             catch_up: share(section.catch_up_bytes, 4),
             request: share(section.request_bytes, 4),
             index_cache: share(section.index_cache_bytes, 1),
+            compaction: share(section.compaction_bytes, 2),
         };
         let parts = [
             shares.tail,
@@ -53,6 +55,7 @@ impl MemoryShares {
             shares.catch_up,
             shares.request,
             shares.index_cache,
+            shares.compaction,
         ];
         let taken = parts
             .iter()
@@ -67,7 +70,7 @@ impl MemoryShares {
             .show();
             return Err(TooMuch {
                 refusal: format!(
-                    "is less than its shares and {} for the process: write at least {needed}, or make memory.tail_bytes, memory.block_cache_bytes, memory.catch_up_bytes, memory.request_bytes or memory.index_cache_bytes smaller",
+                    "is less than its shares and {} for the process: write at least {needed}, or make memory.tail_bytes, memory.block_cache_bytes, memory.catch_up_bytes, memory.request_bytes, memory.index_cache_bytes or memory.compaction_bytes smaller",
                     ByteSize(OWN_BYTES).show()
                 ),
             });
@@ -142,6 +145,7 @@ mod tests {
             catch_up_bytes: None,
             request_bytes: None,
             index_cache_bytes: None,
+            compaction_bytes: None,
         }
     }
 
@@ -150,11 +154,12 @@ mod tests {
         let shares = MemoryShares::new(&memory(None, None), Some(64 << 30)).unwrap();
         let expected = MemoryShares {
             total: 256 * MIB,
-            tail: 96 * MIB,
+            tail: 80 * MIB,
             block_cache: 48 * MIB,
             catch_up: 32 * MIB,
             request: 32 * MIB,
             index_cache: 8 * MIB,
+            compaction: 16 * MIB,
         };
         assert_eq!(shares, expected);
         assert_eq!(MemoryShares::new(&memory(None, None), None), Ok(expected));
@@ -177,11 +182,11 @@ mod tests {
     fn shares_above_the_total_are_refused_with_what_would_do() {
         let error = MemoryShares::new(&memory(Some(128 * MIB), Some(100 * MIB)), None).unwrap_err();
         assert!(
-            error.refusal.contains("write at least 189MiB"),
+            error.refusal.contains("write at least 196MiB"),
             "{}",
             error.refusal
         );
-        assert!(MemoryShares::new(&memory(Some(256 * MIB), Some(90 * MIB)), None).is_ok());
+        assert!(MemoryShares::new(&memory(Some(256 * MIB), Some(80 * MIB)), None).is_ok());
     }
 
     #[test]

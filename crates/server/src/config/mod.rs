@@ -26,13 +26,13 @@ use layers::Layers;
 use memory::MemoryShares;
 pub use memory::available_bytes;
 pub use reference::{Format, effective_toml, reference};
-pub use sections::{Groups, Log};
+pub use sections::{Groups, Log, Transactions};
 pub use value::{ByteSize, LogFormat, Setting};
 
 use read::{Effective, Reader};
 use sections::{
-    Admin, BrokerSection, Cluster, Internal, Kafka, Memory, ObjectWal, Store, StoreBackground,
-    StoreRead, StoreWal, Top, Topics, Upload, Wal,
+    Admin, BrokerSection, Cluster, Compaction, Internal, Kafka, Memory, ObjectWal, Store,
+    StoreBackground, StoreRead, StoreWal, Top, Topics, Upload, Wal,
 };
 
 /// The section of the defaults of topic configs, by their Kafka names.
@@ -88,7 +88,9 @@ pub struct Config {
     pub topics: Topics,
     /// The defaults of topic configs that are set, by their Kafka names.
     pub topic_defaults: BTreeMap<String, String>,
+    pub compaction: Compaction,
     pub groups: Groups,
+    pub transactions: Transactions,
     pub log: Log,
     /// Every key's value in force and its source.
     pub effective: BTreeMap<String, Effective>,
@@ -112,7 +114,9 @@ pub fn key_table(topics: &TopicConfigs) -> KeyTable {
         Upload::KEYS,
         Memory::KEYS,
         Topics::KEYS,
+        Compaction::KEYS,
         Groups::KEYS,
+        Transactions::KEYS,
         Log::KEYS,
     ];
     let defaults = topics.all.iter().map(|config| Key {
@@ -191,7 +195,9 @@ fn read_sections(
     let memory = Memory::read(reader);
     let topic_section = Topics::read(reader);
     let topic_defaults = read_topic_defaults(reader, topics, table);
+    let compaction = Compaction::read(reader);
     let groups = Groups::read(reader);
+    let transactions = Transactions::read(reader);
     let log = Log::read(reader);
     let memory = validate::memory(reader, &memory?, available_bytes);
     let config = Config {
@@ -211,7 +217,9 @@ fn read_sections(
         memory: memory?,
         topics: topic_section?,
         topic_defaults,
+        compaction: compaction?,
         groups: groups?,
+        transactions: transactions?,
         log: log?,
         effective: BTreeMap::new(),
     };

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_broker::MigrationPolicy;
 use tidegate_object_storage::StoreUrl;
 use tidegate_types::{BrokerId, DurabilityMode};
 
@@ -275,7 +276,7 @@ section! {
         /// What the process should take at most, 40 MiB for itself included. `auto`: half of the memory of the
         /// container or the machine, at most 256 MiB.
         total_bytes: Option<ByteSize> = "auto", range "64MiB" to "1TiB";
-        /// The newest records, for consumers at the end of the log and for uploads. `auto`: 4/9 of the rest.
+        /// The newest records, for consumers at the end of the log and for uploads. `auto`: 10/27 of the rest.
         tail_bytes: Option<ByteSize> = "auto", range "1MiB" to "1TiB";
         /// Blocks read from object storage. `auto`: 2/9 of the rest.
         block_cache_bytes: Option<ByteSize> = "auto", range "1MiB" to "1TiB";
@@ -286,6 +287,9 @@ section! {
         request_bytes: Option<ByteSize> = "auto", range "1MiB" to "1TiB";
         /// Indexes of objects. `auto`: 1/27 of the rest.
         index_cache_bytes: Option<ByteSize> = "auto", range "512KiB" to "1TiB";
+        /// Compaction by key. Half of it is the map of keys, 24 bytes each: a log with more changed keys needs
+        /// several passes. `auto`: 2/27 of the rest.
+        compaction_bytes: Option<ByteSize> = "auto", range "512KiB" to "1TiB";
     }
 }
 
@@ -305,6 +309,19 @@ section! {
         delete_grace: Duration = "10m", range "0s" to "365d";
         /// How long the sequence numbers of an idempotent producer that is silent are kept.
         producer_expiration: Duration = "1d", range "1s" to "3650d";
+    }
+}
+
+section! {
+    /// Compaction by key of topics with `compact` in their `cleanup.policy`, the internal ones among them.
+    Compaction("compaction.") {
+        /// How often partitions that are due are looked for (`log.cleaner.backoff.ms`).
+        check: Duration = "15s", range "100ms" to "1d";
+        /// The most that is read from the store in a second (`log.cleaner.io.max.bytes.per.second`).
+        bytes_per_second: ByteSize = "64MiB", range "1KiB" to "1TiB";
+        /// A partition with fewer uncompacted bytes waits, unless they lie in many objects or a topic's
+        /// `segment.bytes` is less.
+        min_dirty_bytes: ByteSize = "1MiB", range "1KiB" to "1TiB";
     }
 }
 
@@ -335,9 +352,37 @@ section! {
         max_pending_members: usize = "10000", range "1" to "1000000";
         /// What one member may tell the group about itself.
         max_member_bytes: ByteSize = "1MiB", range "1KiB" to "64MiB";
+        /// How long a member of the consumer protocol may be silent (`group.consumer.session.timeout.ms`).
+        consumer_session_timeout: Duration = "45s", range "1ms" to "1d";
+        /// How often members of the consumer protocol are told to send heartbeats
+        /// (`group.consumer.heartbeat.interval.ms`).
+        consumer_heartbeat_interval: Duration = "5s", range "1ms" to "1h";
+        /// Members of a group of the consumer protocol (`group.consumer.max.size`).
+        consumer_max_members: usize = "100000", range "1" to "1000000";
+        /// Which groups may change between the classic and the consumer protocol while they have members
+        /// (`group.consumer.migration.policy`).
+        consumer_migration: MigrationPolicy = "bidirectional";
         /// Groups in each partition of `__consumer_offsets`.
         max_groups: usize = "100000", range "1" to "10000000";
         /// Changes of a partition's groups that may wait to become durable.
+        max_pending_appends: usize = "10000", range "1" to "1000000";
+    }
+}
+
+section! {
+    /// Transactions.
+    Transactions("transactions.") {
+        /// Partitions of `__transaction_state`, when it is created (`transaction.state.log.num.partitions`).
+        state_partitions: u32 = "50", range "1" to "10000";
+        /// The longest time-out that producers may ask for (`transaction.max.timeout.ms`).
+        max_timeout: Duration = "15m", range "1ms" to "20d";
+        /// How long a transactional id that isn't used is kept (`transactional.id.expiration.ms`).
+        id_expiration: Duration = "7d", range "1ms" to "3650d";
+        /// How often expired ids are looked for (`transaction.remove.expired.transaction.cleanup.interval.ms`).
+        expiration_check: Duration = "1h", range "100ms" to "1d";
+        /// Transactional ids in each partition of `__transaction_state`.
+        max_ids: usize = "100000", range "1" to "10000000";
+        /// Changes of a partition's transactions that may wait to become durable.
         max_pending_appends: usize = "10000", range "1" to "1000000";
     }
 }

@@ -29,6 +29,7 @@ pub fn memory(
                 ("memory.catch_up_bytes", shares.catch_up),
                 ("memory.request_bytes", shares.request),
                 ("memory.index_cache_bytes", shares.index_cache),
+                ("memory.compaction_bytes", shares.compaction),
             ] {
                 reader.resolve(key, ByteSize(bytes).show());
             }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use tidegate_broker::MigrationPolicy;
 use tidegate_object_storage::StoreUrl;
 use tidegate_types::{BrokerId, DurabilityMode};
 
@@ -336,6 +337,22 @@ impl Setting for DurabilityMode {
 
     fn show(&self) -> String {
         self.to_string()
+    }
+}
+
+impl Setting for MigrationPolicy {
+    const KIND: &'static str = "disabled, upgrade, downgrade or bidirectional";
+
+    fn parse(text: &str) -> Result<Self, Refusal> {
+        Self::by_name(text.trim()).ok_or_else(|| {
+            "isn't a migration policy: write disabled, upgrade (to the consumer protocol), downgrade (from it) or \
+             bidirectional"
+                .to_owned()
+        })
+    }
+
+    fn show(&self) -> String {
+        self.name().to_owned()
     }
 }
 

@@ -21,3 +21,7 @@ mod storage_full;
 mod storage_lab;
 mod support;
 mod txn;
+mod txn_fencing;
+mod txn_offsets;
+mod txn_ops;
+mod txn_read;

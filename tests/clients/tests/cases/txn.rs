@@ -1,4 +1,4 @@
-//! Idempotence. Transactions come with their own issue, and O-TX-02 to O-TX-05 with them.
+//! Idempotence. Transactions are in `txn_read.rs`, `txn_offsets.rs` and `txn_fencing.rs`.
 
 use std::time::{Duration, Instant};
 

@@ -126,7 +126,7 @@ pub(super) async fn list_groups(
                 .with_group_id(WireGroupId(text(group.group_id.as_str())))
                 .with_protocol_type(text(group.protocol_type));
             if version >= 4 {
-                listed.group_state = text(group.state.as_str());
+                listed.group_state = text(group.state);
             }
             if version >= 5 {
                 listed.group_type = text(group.group_type);

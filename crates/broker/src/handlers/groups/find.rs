@@ -5,12 +5,14 @@ use kafka_protocol::messages::{
     BrokerId as WireBrokerId, FindCoordinatorRequest, FindCoordinatorResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use tidegate_metadata::BrokerImage;
+use tidegate_metadata::{BrokerImage, TopicImage};
+use tidegate_types::PartitionIndex;
 
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
 use crate::groups::partition_of;
 use crate::handlers::text;
+use crate::transactions;
 
 /// What kinds of coordinators there are.
 const GROUP: i8 = 0;
@@ -89,6 +91,20 @@ impl Found {
     }
 }
 
+fn leader_of(
+    broker: &Broker,
+    topic: &TopicImage,
+    partition: PartitionIndex,
+) -> Result<BrokerImage, ErrorCode> {
+    let leader = topic.partition(partition).and_then(|p| p.leader);
+    let catalog = broker.catalog.load();
+    leader
+        .and_then(|id| catalog.image.broker(id))
+        .filter(|leader| leader.alive)
+        .cloned()
+        .ok_or(ErrorCode::CoordinatorNotAvailable)
+}
+
 async fn find(broker: &Broker, key_type: i8, key: &str) -> Result<BrokerImage, ErrorCode> {
     match key_type {
         GROUP => {
@@ -98,15 +114,18 @@ async fn find(broker: &Broker, key_type: i8, key: &str) -> Result<BrokerImage, E
                 .await
                 .ok_or(ErrorCode::CoordinatorNotAvailable)?;
             let partition = partition_of(&topic, key).ok_or(ErrorCode::CoordinatorNotAvailable)?;
-            let leader = topic.partition(partition.index).and_then(|p| p.leader);
-            let catalog = broker.catalog.load();
-            leader
-                .and_then(|id| catalog.image.broker(id))
-                .filter(|leader| leader.alive)
-                .cloned()
-                .ok_or(ErrorCode::CoordinatorNotAvailable)
+            leader_of(broker, &topic, partition.index)
         }
-        TRANSACTION => Err(ErrorCode::CoordinatorNotAvailable),
+        TRANSACTION => {
+            let topic = broker
+                .transactions
+                .state_topic(broker)
+                .await
+                .ok_or(ErrorCode::CoordinatorNotAvailable)?;
+            let partition = transactions::partition_of(&topic, key)
+                .ok_or(ErrorCode::CoordinatorNotAvailable)?;
+            leader_of(broker, &topic, partition.index)
+        }
         _ => Err(ErrorCode::InvalidRequest),
     }
 }

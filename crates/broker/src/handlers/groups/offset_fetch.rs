@@ -12,7 +12,8 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 use tidegate_coordinator::{
-    FetchRequest, FetchedOffset, GroupError, GroupId, OffsetSelection, Reply, TopicPartition,
+    FetchRequest, FetchedOffset, GroupError, GroupId, MemberEpoch, MemberId, OffsetSelection,
+    Reply, TopicPartition,
 };
 use tidegate_types::{PartitionIndex, TopicName};
 
@@ -25,6 +26,9 @@ use crate::handlers::text;
 /// One group with the topics asked for; `None` asks for all.
 struct Wanted {
     group: WireGroupId,
+    /// From version 9 on a member names itself and its epoch.
+    member_id: Option<MemberId>,
+    member_epoch: Option<MemberEpoch>,
     topics: Option<Vec<(WireTopicName, Vec<i32>)>>,
 }
 
@@ -77,8 +81,12 @@ pub(super) async fn offset_fetch(
     if version < 8 {
         let name = |t: OffsetFetchRequestTopic| (t.name, t.partition_indexes);
         let topics = request.topics.map(|t| t.into_iter().map(name).collect());
-        let group = request.group_id;
-        let wanted = Wanted { group, topics };
+        let wanted = Wanted {
+            group: request.group_id,
+            member_id: None,
+            member_epoch: None,
+            topics,
+        };
         let found = fetch(broker, &wanted, stable).await;
         return single_answer(found, wanted.topics.unwrap_or_default(), version);
     }
@@ -86,8 +94,13 @@ pub(super) async fn offset_fetch(
     for group in request.groups {
         let name = |t: OffsetFetchRequestTopics| (t.name, t.partition_indexes);
         let topics = group.topics.map(|t| t.into_iter().map(name).collect());
-        let group = group.group_id;
-        let wanted = Wanted { group, topics };
+        let wanted = Wanted {
+            member_id: group.member_id.as_deref().and_then(MemberId::from_wire),
+            member_epoch: (group.member_epoch >= 0)
+                .then(|| MemberEpoch::from_wire(group.member_epoch)),
+            group: group.group_id,
+            topics,
+        };
         let found = fetch(broker, &wanted, stable).await;
         groups.push(batched_answer(wanted.group, found));
     }
@@ -162,6 +175,8 @@ async fn fetch(broker: &Broker, wanted: &Wanted, stable: bool) -> Result<Topics,
     let Some(topics) = &wanted.topics else {
         let request = FetchRequest {
             group_id,
+            member_id: wanted.member_id.clone(),
+            member_epoch: wanted.member_epoch,
             selection: OffsetSelection::All,
         };
         let fetched = fetch_from_coordinator(broker, request, stable).await?;
@@ -180,6 +195,8 @@ async fn fetch(broker: &Broker, wanted: &Wanted, stable: bool) -> Result<Topics,
     });
     let request = FetchRequest {
         group_id,
+        member_id: wanted.member_id.clone(),
+        member_epoch: wanted.member_epoch,
         selection: OffsetSelection::Partitions(selection.collect()),
     };
     let mut fetched = fetch_from_coordinator(broker, request, stable)

@@ -24,16 +24,16 @@ use crate::catalog::Catalog;
 use crate::error_code::ErrorCode;
 
 /// Where each partition of a request stands: answered with a code, or handed to the coordinator.
-struct Answers {
-    topics: Vec<(WireTopicName, Vec<Place>)>,
+pub(super) struct Answers {
+    pub(super) topics: Vec<(WireTopicName, Vec<Place>)>,
 }
 
 /// A partition's index and its code; none yet if the coordinator is to give it.
-type Place = (i32, Option<i16>);
+pub(super) type Place = (i32, Option<i16>);
 
 impl Answers {
     /// Fills the open places, in their order, with the coordinator's results; a place without one gets `rest`.
-    fn fill(&mut self, results: impl IntoIterator<Item = i16>, rest: i16) {
+    pub(super) fn fill(&mut self, results: impl IntoIterator<Item = i16>, rest: i16) {
         let mut results = results.into_iter();
         for (_, place) in self
             .topics
@@ -125,7 +125,7 @@ fn offset_to_commit(
 }
 
 /// `None` if the topic hasn't got the partition.
-fn target(topic: &TopicImage, index: i32) -> Option<TopicPartition> {
+pub(super) fn target(topic: &TopicImage, index: i32) -> Option<TopicPartition> {
     let partition = PartitionIndex::from_wire(index).ok()?;
     topic.partition(partition)?;
     Some(TopicPartition {
@@ -253,6 +253,6 @@ async fn delete(
 }
 
 /// A copy that doesn't hold the request's frame while the append is on its way.
-fn owned(name: &WireTopicName) -> WireTopicName {
+pub(super) fn owned(name: &WireTopicName) -> WireTopicName {
     WireTopicName(crate::handlers::text(name.0.as_str()))
 }

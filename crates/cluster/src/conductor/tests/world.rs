@@ -25,6 +25,7 @@ use crate::orders::{
     Orders, Peers, Prepare, Seal, SealAnswer, SealedLog, Tail, TailSource, Unseal,
 };
 use crate::queries::BrokerQueries;
+use crate::transactions::BrokerTransactions;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Step {
@@ -398,6 +399,10 @@ impl Peers for FakePeers {
 
     fn queries(&self, _broker: BrokerId, _endpoint: &Endpoint) -> Arc<dyn BrokerQueries> {
         unreachable!("the conductor asks brokers nothing")
+    }
+
+    fn transactions(&self, _broker: BrokerId, _endpoint: &Endpoint) -> Arc<dyn BrokerTransactions> {
+        unreachable!("the conductor takes no part in transactions")
     }
 }
 

@@ -229,8 +229,12 @@ wire! {
         => Vec<Result<(), CreatePartitionsError>>, ControllerUnavailable;
     alter_configs: AlterConfigs
         => Vec<Result<Configs, UnknownTopic>>, ControllerUnavailable;
+    alter_quotas: AlterQuotas
+        => Vec<Result<(), TooManyQuotas>>, ControllerUnavailable;
+    unregister_broker: UnregisterBroker => (), UnregisterBrokerError;
     commit_objects: CommitObjects => Vec<ObjectOutcome>, CommitObjectsError;
     advance_log_start: AdvanceLogStart => Offset, AdvanceLogStartError;
+    swap_segments: SwapSegments => SwapOutcome, SwapSegmentsError;
     allocate_producer_ids: AllocateProducerIds => ProducerIdBlock, AllocateProducerIdsError;
     partition_states: Vec<PartitionId> => Vec<Option<PartitionState>>, ControllerUnavailable;
     led_by: BrokerId => Vec<PartitionState>, ControllerUnavailable;

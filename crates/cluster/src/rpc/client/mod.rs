@@ -9,6 +9,7 @@ mod peers;
 mod queries;
 mod session;
 mod tails;
+mod transactions;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -9,9 +9,11 @@ use super::Connections;
 use super::orders::RemoteOrders;
 use super::queries::RemoteQueries;
 use super::tails::RemoteTails;
+use super::transactions::RemoteTransactions;
 use crate::orders::{BrokerOrders, Peers, TailSource};
 use crate::queries::BrokerQueries;
 use crate::rpc::LocalBroker;
+use crate::transactions::BrokerTransactions;
 
 /// Reaches any broker of the cluster.
 #[derive(Clone)]
@@ -58,6 +60,16 @@ impl Peers for RemotePeers {
             return Arc::clone(&self.local.queries);
         }
         Arc::new(RemoteQueries {
+            connections: self.connections.clone(),
+            endpoint: endpoint.clone(),
+        })
+    }
+
+    fn transactions(&self, broker: BrokerId, endpoint: &Endpoint) -> Arc<dyn BrokerTransactions> {
+        if broker == self.me {
+            return Arc::clone(&self.local.transactions);
+        }
+        Arc::new(RemoteTransactions {
             connections: self.connections.clone(),
             endpoint: endpoint.clone(),
         })

@@ -27,12 +27,13 @@ use crate::orders::{
 use crate::queries::{GroupAnswer, GroupList, LogStatus};
 use crate::rpc::codec::{Incoming, MessagePack, Outgoing};
 use crate::rpc::methods::{
-    ADMIN, CONTROLLER, FOLLOW, OPEN, ORDERS, QUERIES, SESSIONS, TAILS, admin_methods,
-    controller_methods, order_methods, query_methods,
+    ADMIN, CONTROLLER, FOLLOW, OPEN, ORDERS, QUERIES, SESSIONS, TAILS, TRANSACTIONS, admin_methods,
+    controller_methods, order_methods, query_methods, transaction_methods,
 };
 use crate::rpc::metrics::Counted;
 use crate::rpc::wire::{Refusal, calls, put_image};
 use crate::rpc::{MAX_MESSAGE_BYTES, RpcMetrics};
+use crate::transactions::{AddPartitions, MarkerOutcome, TransactionMarker};
 
 /// The answers of a call: one, or a stream of them.
 pub(super) type Answers = BoxStream<'static, Result<Outgoing, Status>>;
@@ -44,6 +45,7 @@ pub(super) enum Kind {
     LargeCall,
     Order,
     Query,
+    Transaction,
     Session,
     Tail,
 }
@@ -53,6 +55,7 @@ struct Limits {
     large_calls: Arc<Semaphore>,
     orders: Arc<Semaphore>,
     queries: Arc<Semaphore>,
+    transactions: Arc<Semaphore>,
     sessions: Arc<Semaphore>,
     tails: Arc<Semaphore>,
 }
@@ -90,6 +93,7 @@ impl Inner {
                 large_calls: limit(options.large_calls),
                 orders: limit(options.calls),
                 queries: limit(options.calls),
+                transactions: limit(options.calls),
                 sessions: limit(options.streams),
                 tails: limit(options.streams),
             },
@@ -103,6 +107,7 @@ impl Inner {
             Kind::LargeCall => (&self.limits.large_calls, &self.metrics.calls),
             Kind::Order => (&self.limits.orders, &self.metrics.calls),
             Kind::Query => (&self.limits.queries, &self.metrics.calls),
+            Kind::Transaction => (&self.limits.transactions, &self.metrics.calls),
             Kind::Session => (&self.limits.sessions, &self.metrics.streams),
             Kind::Tail => (&self.limits.tails, &self.metrics.streams),
         };
@@ -305,6 +310,38 @@ async fn queries(
     Ok(answer(outgoing))
 }
 
+async fn transactions(
+    call: Call,
+    mut messages: Streaming<Incoming>,
+) -> Result<Response<Answers>, Status> {
+    let Call {
+        inner,
+        path,
+        admitted,
+    } = call;
+    let broker = inner.broker().map_err(Refusal::into_status)?;
+    let message = single(&path, &mut messages).await?;
+    let transactions = Arc::clone(&broker.transactions);
+    macro_rules! route {
+        ($($name:ident: $request:ty => $answer:ty;)*) => {
+            match method_of(&path) {
+                $(stringify!($name) => {
+                    let request: $request = read(&path, &message)?;
+                    let work = async move {
+                        let answer: Result<$answer, crate::orders::OrderError> =
+                            transactions.$name(request).await;
+                        Outgoing::new(answer)
+                    };
+                    inner.carry_out(admitted, work).await?
+                })*
+                _ => return Err(Refusal::unknown_method(&path).into_status()),
+            }
+        };
+    }
+    let outgoing = transaction_methods!(route);
+    Ok(answer(outgoing))
+}
+
 fn with_image(outgoing: Outgoing, active: &ActiveController) -> Response<Answers> {
     let mut response = answer(outgoing);
     // Read after the answer was given: a change is in the picture before its answer.
@@ -334,6 +371,9 @@ fn route(path: &str) -> Option<(Kind, Route)> {
         (QUERIES, _) => Some((Kind::Query, |call, messages| {
             queries(call, messages).boxed()
         })),
+        (TRANSACTIONS, _) => Some((Kind::Transaction, |call, messages| {
+            transactions(call, messages).boxed()
+        })),
         (TAILS, FOLLOW) => Some((Kind::Tail, |call, messages| {
             streams::follow(call.inner, call.path, call.admitted, messages).boxed()
         })),
@@ -347,7 +387,9 @@ fn route(path: &str) -> Option<(Kind, Route)> {
 fn request_bytes(kind: Kind, options: &ServerOptions) -> usize {
     match kind {
         Kind::LargeCall => MAX_MESSAGE_BYTES,
-        Kind::Call | Kind::Order | Kind::Query | Kind::Session | Kind::Tail => options.call_bytes,
+        Kind::Call | Kind::Order | Kind::Query | Kind::Transaction | Kind::Session | Kind::Tail => {
+            options.call_bytes
+        }
     }
 }
 

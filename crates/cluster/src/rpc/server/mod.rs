@@ -21,6 +21,7 @@ use crate::admin::ClusterAdmin;
 use crate::orders::{BrokerOrders, TailSource};
 use crate::queries::BrokerQueries;
 use crate::session::SessionHost;
+use crate::transactions::BrokerTransactions;
 
 /// How long streams and calls have to end at a shutdown before their connections are cut.
 const CLOSING: Duration = Duration::from_millis(500);
@@ -45,6 +46,8 @@ pub struct LocalBroker {
     pub tails: Arc<dyn TailSource>,
     /// Answers about this broker.
     pub queries: Arc<dyn BrokerQueries>,
+    /// Does this broker's part in transactions.
+    pub transactions: Arc<dyn BrokerTransactions>,
 }
 
 /// What is served; each part may come and go.

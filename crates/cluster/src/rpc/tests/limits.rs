@@ -132,6 +132,7 @@ async fn a_call_too_many_is_refused_after_a_wait() {
             orders: Arc::new(Held(gate.clone())),
             tails: Arc::new(no_tails()),
             queries: rig.queries.clone(),
+            transactions: rig.transactions.clone(),
         })));
     let remote = rig.remote_orders();
     let held = remote.unseal(orders(Unseal {

@@ -9,4 +9,5 @@ mod round_trips;
 mod samples;
 mod sessions;
 mod tails;
+mod transactions;
 mod versions;

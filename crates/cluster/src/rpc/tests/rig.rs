@@ -20,10 +20,13 @@ use super::samples::broker;
 use crate::admin::*;
 use crate::orders::*;
 use crate::queries::*;
-use crate::rpc::methods::{admin_methods, controller_methods, order_methods, query_methods};
+use crate::rpc::methods::{
+    admin_methods, controller_methods, order_methods, query_methods, transaction_methods,
+};
 use crate::rpc::wire::calls;
 use crate::rpc::*;
 use crate::session::*;
+use crate::transactions::*;
 
 /// The answers that a method will give, and the requests that it got.
 pub(super) struct Script<Q, A> {
@@ -158,6 +161,30 @@ macro_rules! fake_queries {
 }
 query_methods!(fake_queries);
 
+macro_rules! fake_transactions {
+    ($($name:ident: $request:ty => $answer:ty;)*) => {
+        #[derive(Default)]
+        pub(super) struct FakeTransactions {
+            $(pub(super) $name: Script<$request, Result<$answer, OrderError>>,)*
+        }
+
+        impl FakeTransactions {
+            pub(super) fn uncalled(&self) -> Vec<&'static str> {
+                let counts = [$((stringify!($name), self.$name.count()),)*];
+                counts.into_iter().filter(|c| c.1 == 0).map(|c| c.0).collect()
+            }
+        }
+
+        #[async_trait]
+        impl BrokerTransactions for FakeTransactions {
+            $(async fn $name(&self, request: $request) -> Result<$answer, OrderError> {
+                self.$name.play(request)
+            })*
+        }
+    };
+}
+transaction_methods!(fake_transactions);
+
 /// Makes tails by a function of the test.
 pub(super) struct FakeTails(
     pub(super) Box<dyn Fn(FollowRequest) -> Result<Tail, FollowError> + Send + Sync>,
@@ -209,6 +236,7 @@ pub(super) struct Rig {
     pub(super) host: Arc<FakeHost>,
     pub(super) orders: Arc<FakeOrders>,
     pub(super) queries: Arc<FakeQueries>,
+    pub(super) transactions: Arc<FakeTransactions>,
     pub(super) images: watch::Sender<Arc<ClusterImage>>,
     pub(super) active: watch::Sender<Option<Arc<ActiveController>>>,
     pub(super) known: watch::Sender<Option<(BrokerId, Endpoint)>>,
@@ -256,6 +284,7 @@ impl Rig {
         let host = Arc::new(FakeHost::default());
         let orders = Arc::new(FakeOrders::default());
         let queries = Arc::new(FakeQueries::default());
+        let transactions = Arc::new(FakeTransactions::default());
         let images = watch::Sender::new(Arc::new(ClusterImage::empty("test")));
         let active = watch::Sender::new(Some(Arc::new(ActiveController {
             api: controller.clone(),
@@ -267,6 +296,7 @@ impl Rig {
             orders: orders.clone(),
             tails: Arc::new(tails),
             queries: queries.clone(),
+            transactions: transactions.clone(),
         })));
         let known = watch::Sender::new(None);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -285,6 +315,7 @@ impl Rig {
             host,
             orders,
             queries,
+            transactions,
             images,
             active,
             known,
@@ -314,6 +345,7 @@ impl Rig {
             orders: Arc::new(FakeOrders::default()),
             tails: Arc::new(no_tails()),
             queries: Arc::new(FakeQueries::default()),
+            transactions: Arc::new(FakeTransactions::default()),
         });
         RemotePeers::new(self.connections.clone(), broker(9), local)
     }
@@ -324,6 +356,10 @@ impl Rig {
 
     pub(super) fn remote_queries(&self) -> Arc<dyn BrokerQueries> {
         self.peers().queries(broker(1), &self.endpoint)
+    }
+
+    pub(super) fn remote_transactions(&self) -> Arc<dyn BrokerTransactions> {
+        self.peers().transactions(broker(1), &self.endpoint)
     }
 
     pub(super) fn remote_tails(&self) -> Arc<dyn TailSource> {

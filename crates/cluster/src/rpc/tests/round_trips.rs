@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_metadata::api::*;
 use tidegate_metadata::{ClusterImage, ImageVersion, ObjectStatus, WriterState};
-use tidegate_types::{ControllerEpoch, ProducerId, TimestampMs};
+use tidegate_types::{ControllerEpoch, OffsetRange, ProducerId, TimestampMs};
 use uuid::Uuid;
 
 use super::rig::Rig;
@@ -158,6 +158,21 @@ async fn brokers(rig: &Rig) {
             new_start: offset(5),
         })
         => Ok(offset(5)), Err(AdvanceLogStartError::UnknownPartition(partition(3))));
+    carries!(fake, remote, swap_segments(SwapSegments {
+            broker: broker(1),
+            broker_epoch: broker_epoch(),
+            partition: partition(3),
+            leader_epoch: epoch(2),
+            inputs: vec![SwapInput {
+                range: OffsetRange::new(offset(5), offset(9)).unwrap(),
+                object: key("a"),
+            }],
+            outputs: vec![object()],
+            cleaned_end: Some(offset(9)),
+        })
+        => Ok(SwapOutcome::Swapped),
+        Ok(SwapOutcome::Refused(SwapRefused::NotCheckpointed { as_of: None })),
+        Err(SwapSegmentsError::Unavailable(unavailable)));
     carries!(fake, remote, allocate_producer_ids(AllocateProducerIds {
             broker: broker(1),
             broker_epoch: broker_epoch(),
@@ -227,6 +242,22 @@ async fn topics(rig: &Rig) {
             validate_only: false,
         })
         => Ok(vec![Ok(configs()), Err(UnknownTopic(topic()))]), Err(unavailable));
+    carries!(fake, remote, unregister_broker(UnregisterBroker { broker: broker(1) })
+        => Ok(()), Err(UnregisterBrokerError::Alive(broker(1))));
+    let entity = QuotaEntity {
+        user: Some(QuotaName::Default),
+        client_id: Some(QuotaName::Named("c".to_owned())),
+        ip: None,
+    };
+    let change = QuotaChange {
+        key: "producer_byte_rate".to_owned(),
+        limit: QuotaLimit::try_from(1.5).ok(),
+    };
+    carries!(fake, remote, alter_quotas(AlterQuotas {
+            entities: vec![(entity.clone(), vec![change.clone()])],
+            validate_only: true,
+        })
+        => Ok(vec![Ok(()), Err(TooManyQuotas { limit: 3 })]), Err(unavailable));
 }
 
 #[tokio::test]

@@ -117,6 +117,8 @@ pub(super) fn state() -> PartitionState {
         }),
         segment_count: 1,
         segment_bytes: 2,
+        cleaned_end: offset(4),
+        swaps: 1,
     }
 }
 

@@ -25,7 +25,9 @@ mod leadership;
 mod moves;
 mod property;
 mod property_moves;
+mod quotas;
 mod rules;
+mod swaps;
 
 const NOW: TimestampMs = TimestampMs::new(1_700_000_000_000);
 

@@ -255,7 +255,7 @@ async fn an_incremental_change_touches_only_its_key_and_a_replacement_all() {
     let resource = ConfigResource::Topic(id);
     let edit = AlterConfigs {
         changes: vec![(
-            resource,
+            resource.clone(),
             ConfigChange::Edit(vec![
                 ConfigEdit::Set {
                     name: "retention.ms".into(),

@@ -1,17 +1,16 @@
-use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use tidegate_object_storage::Operation;
 use tidegate_object_storage::testing::{Fault, Latch};
-use tidegate_record_batch::{ControlMarker, ProducedBatch};
 use tidegate_runtime::Random;
 use tidegate_types::DurabilityMode::{Local, Object};
-use tidegate_types::{PartitionId, ProducerEpoch, ProducerId, TimestampMs};
+use tidegate_types::{PartitionId, ProducerId, TimestampMs};
 use tidegate_wal::Wal;
 
 use super::rig::*;
+use super::transactions::{end, marker, transact};
 use crate::ReadRequest;
-use crate::log::{Isolation, PartitionLog, ReadError};
+use crate::log::{Isolation, ReadError};
 use crate::producers::AbortedTransaction;
 
 /// A log of `0..90`: a third each in the store, spilled to the WAL, and in memory.
@@ -94,27 +93,6 @@ fn offsets_outside_the_log_are_refused_and_its_end_is_not() {
     });
 }
 
-/// Ends the producer's transaction, as the transaction coordinator will.
-async fn end_transaction(log: &Arc<PartitionLog>, producer: i64, commit: bool) {
-    let id = ProducerId::from_wire(producer).unwrap();
-    let epoch = ProducerEpoch::from_wire(0).unwrap();
-    let marker = ControlMarker {
-        commit,
-        coordinator_epoch: 0,
-    };
-    let bytes = marker.encode(id, epoch, TimestampMs::new(0));
-    let (at, _) = durable(
-        log.append(ProducedBatch::from_broker(bytes).unwrap())
-            .unwrap(),
-    )
-    .await;
-    let mut state = log.state.lock();
-    let now = TimestampMs::new(0);
-    state
-        .producers
-        .apply_marker(id, epoch, 0, commit, offset(at), now);
-}
-
 async fn aborted(rig: &Rig, id: PartitionId, from: u64) -> Vec<AbortedTransaction> {
     let request = ReadRequest {
         offset: offset(from),
@@ -134,18 +112,19 @@ fn read_committed_stops_at_the_oldest_open_transaction_also_after_a_restart() {
         let log = rig.log(id);
         // 0: plain. 1: seven's first, aborted at 3. 4: eight's, stays open. 5: plain.
         append(&log, &Spec::tagged(0, 1, 8)).await;
-        append(&log, &Spec::tagged(1, 1, 8).by(7, 0, 0).transactional()).await;
+        transact(&log, &Spec::tagged(1, 1, 8).by(7, 0, 0)).await;
         append(&log, &Spec::tagged(2, 1, 8)).await;
         let open = log.watermarks().unwrap();
         assert_eq!(open.last_stable, offset(1));
-        end_transaction(&log, 7, false).await;
-        append(&log, &Spec::tagged(4, 1, 8).by(8, 0, 0).transactional()).await;
+        end(&log, marker(7, 0, false)).await;
+        transact(&log, &Spec::tagged(4, 1, 8).by(8, 0, 0)).await;
         append(&log, &Spec::tagged(5, 1, 8)).await;
         drop(log);
         let seven = AbortedTransaction {
             producer: ProducerId::from_wire(7).unwrap(),
             start: offset(1),
             marker: offset(3),
+            stable_after: offset(4),
         };
         for upload in [false, false, true, false] {
             if upload {
@@ -161,7 +140,7 @@ fn read_committed_stops_at_the_oldest_open_transaction_also_after_a_restart() {
             assert_eq!(aborted(&rig, id, 4).await, []);
             rig.restart(Crash::Power).await;
         }
-        end_transaction(&rig.log(id), 8, true).await;
+        end(&rig.log(id), marker(8, 0, true)).await;
         let committed = rig.read_tags(id, 4, 90, Isolation::ReadCommitted).await;
         assert_eq!(committed, [(4, 4), (5, 5)]);
     });
