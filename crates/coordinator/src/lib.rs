@@ -44,6 +44,7 @@ mod context;
 mod coordinator;
 mod effects;
 mod error;
+mod expression;
 mod id;
 mod journal;
 mod offsets;
@@ -65,6 +66,7 @@ pub use effects::{
     JoinedMember, LeftMember, ListedGroup, Notice, Record, Reply, ReplyToken, Synced,
 };
 pub use error::{AppendFailure, GroupError, JoinRefused, RecordError};
+pub use expression::{Expression, InvalidExpression};
 pub use id::{Generation, GroupId, InstanceId, MemberId, partition_for};
 pub use offsets::{EndTransaction, Transaction, TransactionalCommitRequest};
 pub use request::{

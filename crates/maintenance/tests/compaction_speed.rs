@@ -1,6 +1,8 @@
 //! How fast one core maps and filters. Run by hand, optimised:
 //! `cargo test --release -p tidegate-maintenance --test compaction_speed -- --ignored --nocapture`.
 
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail like tests")]
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 

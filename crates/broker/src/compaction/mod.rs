@@ -152,7 +152,7 @@ impl Compactor {
     fn topic_settings(&self, log: &PartitionLog) -> Option<TopicCompaction> {
         let catalog = self.broker.catalog.load();
         let topic = catalog.image.topic_by_id(log.id().topic)?;
-        let settings: &TopicSettings = &catalog.settings(topic);
+        let settings: &TopicSettings = catalog.settings(topic);
         settings.cleanup.compact.then_some(settings.compaction)
     }
 

@@ -198,7 +198,8 @@ impl Dispatcher {
                 Worked::Fetched(fetch::fetch(broker, request, version, quota).await)
             }
             RequestBody::Other(kind) => {
-                Worked::Other(self.other(header, *kind, client, quota).await)
+                // All handlers together are too large to lie in each connection's task.
+                Worked::Other(Box::pin(self.other(header, *kind, client, quota)).await)
             }
         }
     }

@@ -145,7 +145,9 @@ impl Listener {
         let counted = Counted::new(dispatcher, open);
         let admission = admission.clone();
         tasks.spawn("connection", OnExit::Expected, async move {
-            connection::run(stream, peer, &counted.dispatcher, &admission, &limits).await;
+            // Boxed, since it holds the largest request's handler.
+            let run = connection::run(stream, peer, &counted.dispatcher, &admission, &limits);
+            Box::pin(run).await;
         });
     }
 }

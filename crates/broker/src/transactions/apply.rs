@@ -41,8 +41,8 @@ impl From<MarkerFailure> for ErrorCode {
     }
 }
 
-/// Writes a marker in one partition. A topic that isn't in this broker's picture may be new as well as deleted, so the answer is then
-/// that this broker doesn't lead it.
+/// Writes a marker in one partition. A topic that isn't in this broker's picture may be new as well as deleted, so the
+/// answer is then that this broker doesn't lead it.
 pub(crate) async fn write_marker(
     broker: &Broker,
     partition: PartitionId,

@@ -11,8 +11,9 @@ use super::assignor::ServerAssignor;
 use super::group::ConsumerGroup;
 use super::member::{ConsumerMember, Current, MemberState};
 use super::reconcile::Step;
-use super::{Assignment, ConsumerHeartbeat, ConsumerHeartbeatRequest, MemberEpoch, pattern};
+use super::{Assignment, ConsumerHeartbeat, ConsumerHeartbeatRequest, MemberEpoch};
 use crate::context::Context;
+use crate::expression::Expression;
 use crate::id::MAX_RECORD_STRING_BYTES;
 use crate::journal::Write;
 use crate::{ClusterView, GroupConfig, GroupError, InstanceId, MemberId, Reply, ReplyToken};
@@ -81,7 +82,7 @@ pub(crate) fn check_heartbeat(
     }
     check_sizes(config, request)?;
     if let Some(expression) = request.regex.as_deref().filter(|regex| !regex.is_empty()) {
-        pattern::compile(expression)?;
+        Expression::parse(expression).map_err(|_| GroupError::InvalidRegularExpression)?;
     }
     match request.server_assignor.as_deref() {
         Some(name) if ServerAssignor::by_name(name).is_none() => {

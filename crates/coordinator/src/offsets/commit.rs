@@ -5,7 +5,7 @@ use tidegate_types::TimestampMs;
 use crate::context::{Context, Waiter};
 use crate::journal::Write;
 use crate::{
-    CommitRequest, GroupError, OffsetAndMetadata, OffsetToCommit, Reply, ReplyToken, TopicPartition,
+    CommitRequest, GroupError, GroupId, OffsetAndMetadata, OffsetToCommit, Reply, ReplyToken,
 };
 
 /// Stores the offsets of a sender that was accepted. `created` goes along if the group is new.
@@ -21,12 +21,7 @@ pub(crate) fn commit_offsets(
         -1 => None,
         retention_ms => Some(TimestampMs::new(now.get().saturating_add(retention_ms))),
     };
-    let (offsets, results) = checked_offsets(cx, request.offsets, expires_at);
-    let group = request.group_id;
-    let writes: Vec<Write> = offsets
-        .into_iter()
-        .map(|(target, value)| Write::Offset(group.clone(), target, Some(value)))
-        .collect();
+    let (writes, results) = checked_offsets(cx, &request.group_id, request.offsets, expires_at);
     let reply = Reply::CommitOffsets(Ok(results));
     if writes.is_empty() {
         return cx.reply(token, reply);
@@ -40,13 +35,11 @@ pub(crate) fn commit_offsets(
 /// What is to be stored, and the result of each partition in the order of the request.
 pub(super) fn checked_offsets(
     cx: &Context<'_>,
+    group: &GroupId,
     offsets: Vec<OffsetToCommit>,
     expires_at: Option<TimestampMs>,
-) -> (
-    Vec<(TopicPartition, OffsetAndMetadata)>,
-    Vec<Result<(), GroupError>>,
-) {
-    let mut stored = Vec::with_capacity(offsets.len());
+) -> (Vec<Write>, Vec<Result<(), GroupError>>) {
+    let mut writes = Vec::with_capacity(offsets.len());
     let mut results = Vec::with_capacity(offsets.len());
     for commit in offsets {
         if is_too_long(
@@ -72,9 +65,9 @@ pub(super) fn checked_offsets(
             expires_at,
             topic_id,
         };
-        stored.push((target, value));
+        writes.push(Write::Offset(group.clone(), target, Some(value)));
     }
-    (stored, results)
+    (writes, results)
 }
 
 /// Kafka counts UTF-16 units, in spite of the setting's name.

@@ -6,7 +6,7 @@ use super::commit::checked_offsets;
 use crate::classic::ClassicGroup;
 use crate::context::Waiter;
 use crate::coordinator::{GroupCoordinator, context};
-use crate::journal::{Kind, Write};
+use crate::journal::Kind;
 use crate::{
     Effect, Generation, GroupError, GroupId, InstanceId, MemberId, Now, OffsetToCommit, Reply,
     ReplyToken,
@@ -85,16 +85,12 @@ impl GroupCoordinator {
         let is_new = created.is_some();
         let mut cx = context!(self, now);
         let transaction = request.transaction;
-        let (offsets, results) = checked_offsets(&cx, request.offsets, None);
+        let (writes, results) = checked_offsets(&cx, &id, request.offsets, None);
         let reply = Reply::CommitOffsets(Ok(results));
-        if offsets.is_empty() {
+        if writes.is_empty() {
             cx.reply(token, reply);
             return Ok(());
         }
-        let writes = offsets
-            .into_iter()
-            .map(|(target, value)| Write::Offset(id.clone(), target, Some(value)))
-            .collect();
         let mut waiters = vec![Waiter::Reply(token, reply)];
         waiters.extend(created);
         cx.append_as(Kind::Transactional(transaction), writes, waiters);

@@ -7,6 +7,7 @@ use tidegate_types::{ProducerEpoch, ProducerId};
 
 use super::{TransactionError, TransactionState, TransactionVersion};
 use crate::TopicPartition;
+use crate::expression::Expression;
 use crate::id::MAX_RECORD_STRING_BYTES;
 
 /// The durable name of a transactional producer. Never empty.
@@ -83,4 +84,5 @@ pub struct TransactionFilter {
     pub producers: Vec<ProducerId>,
     /// Only those that started longer ago than so many milliseconds; negative: all.
     pub longer_than_ms: i64,
+    pub name: Option<Expression>,
 }

@@ -66,6 +66,10 @@ impl TransactionCoordinator {
                 // As in Kafka, ids without an open transaction pass as well.
                 let since = now.wall.get().saturating_sub(t.started_at.get());
                 filter.longer_than_ms < 0 || since > filter.longer_than_ms
+            })
+            .filter(|(id, _)| {
+                let name = filter.name.as_ref();
+                name.is_none_or(|name| name.is_match(id.as_str()))
             });
         Ok(listed
             .map(|(id, t)| ListedTransaction {

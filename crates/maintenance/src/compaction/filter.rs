@@ -184,7 +184,8 @@ impl Filter {
             let Some(key) = record.key else {
                 return false;
             };
-            !(record.is_tombstone && horizon_passed) && !map.has_later(key, record.offset)
+            let is_spent = record.is_tombstone && horizon_passed;
+            !is_spent && !map.has_later(key, record.offset)
         });
         thinned.unwrap_or_else(|_| {
             self.stats.unreadable_batches += 1;

@@ -120,12 +120,18 @@ async fn a_fenced_producer_is_told_so_in_the_words_of_its_version() -> Result<()
         second.0 == first.0 && second.1 > first.1,
         "{second:?} after {first:?}"
     );
-    assert_eq!(add(&mut client, &id, 3, first, &topic).await?, PRODUCER_FENCED);
+    assert_eq!(
+        add(&mut client, &id, 3, first, &topic).await?,
+        PRODUCER_FENCED
+    );
     assert_eq!(
         add(&mut client, &id, 1, first, &topic).await?,
         INVALID_PRODUCER_EPOCH
     );
-    assert_eq!(end(&mut client, &id, 3, first, true).await?.0, PRODUCER_FENCED);
+    assert_eq!(
+        end(&mut client, &id, 3, first, true).await?.0,
+        PRODUCER_FENCED
+    );
     assert_eq!(
         end(&mut client, &id, 1, first, true).await?.0,
         INVALID_PRODUCER_EPOCH

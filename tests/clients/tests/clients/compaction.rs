@@ -97,14 +97,13 @@ fn consumer(broker: &Broker, group: &str) -> Result<BaseConsumer> {
         .create()?)
 }
 
+/// The last value of each key.
+type Folded = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// All records of partitions, from the beginning to the end: how many, and what they come to.
-fn read(
-    broker: &Broker,
-    topic: &str,
-    partitions: i32,
-) -> Result<(usize, BTreeMap<Vec<u8>, Vec<u8>>)> {
+fn read(broker: &Broker, topic: &str, partitions: i32) -> Result<(usize, Folded)> {
     let consumer = consumer(broker, "reader")?;
-    let (mut count, mut folded) = (0, BTreeMap::new());
+    let (mut count, mut folded) = (0, Folded::new());
     for partition in 0..partitions {
         let (low, high) = consumer.fetch_watermarks(topic, partition, LIMIT)?;
         let mut assignment = TopicPartitionList::new();
@@ -138,7 +137,7 @@ fn read(
     Ok((count, folded))
 }
 
-fn as_bytes(expected: &BTreeMap<String, String>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+fn as_bytes(expected: &BTreeMap<String, String>) -> Folded {
     let pairs = expected.iter();
     pairs
         .map(|(k, v)| (k.clone().into_bytes(), v.clone().into_bytes()))
@@ -146,7 +145,7 @@ fn as_bytes(expected: &BTreeMap<String, String>) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 /// What Java's console consumer sees of a topic.
-fn read_by_java(broker: &Broker, topic: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+fn read_by_java(broker: &Broker, topic: &str) -> Result<Folded> {
     let mut command = Command::new("java");
     command.args(["-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=OFF"]);
     command.args(["-cp", &Tools::find()?.kafka_classpath()?]);

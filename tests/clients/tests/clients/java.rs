@@ -181,3 +181,38 @@ fn the_configs_tool_sets_shows_and_removes() -> Result<()> {
     );
     Ok(())
 }
+
+#[test]
+fn the_configs_tool_sets_shows_and_removes_quotas_of_users_clients_and_addresses() -> Result<()> {
+    let (user, client) = (unique("quota-user"), unique("quota-client"));
+    let entities: &[(&[&str], &str, &str)] = &[
+        (
+            &["--entity-type", "users", "--entity-name", &user],
+            "producer_byte_rate=1000000",
+            "producer_byte_rate=1000000.0",
+        ),
+        (
+            &["--entity-type", "clients", "--entity-name", &client],
+            "request_percentage=50.5",
+            "request_percentage=50.5",
+        ),
+        (
+            &["--entity-type", "ips", "--entity-name", "192.0.2.7"],
+            "connection_creation_rate=100000",
+            "connection_creation_rate=100000.0",
+        ),
+    ];
+    for (entity, set, shown) in entities {
+        let configs = |arguments: &[&str]| java(CONFIGS, &[arguments, entity].concat(), None);
+        configs(&["--alter", "--add-config", set])?;
+        let description = configs(&["--describe"])?;
+        assert!(description.contains(shown), "{description}");
+        let (key, _) = set.split_once('=').unwrap_or_default();
+        configs(&["--alter", "--delete-config", key])?;
+        let description = configs(&["--describe"])?;
+        assert!(!description.contains(key), "{description}");
+    }
+    // Without a name, all users: this one asks for SCRAM credentials too.
+    java(CONFIGS, &["--describe", "--entity-type", "users"], None)?;
+    Ok(())
+}

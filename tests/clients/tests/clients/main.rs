@@ -8,3 +8,5 @@ mod java;
 mod kcat;
 mod librdkafka;
 mod support;
+mod transactions;
+mod transactions_moves;

@@ -90,7 +90,12 @@ fn a_reader_of_committed_records_sees_whole_transactions_and_no_aborted_ones() -
     for round in 0..10 {
         producer.begin_transaction()?;
         for partition in 0..PARTITIONS {
-            send(&producer, &topic, partition, &format!("r{round}p{partition}"))?;
+            send(
+                &producer,
+                &topic,
+                partition,
+                &format!("r{round}p{partition}"),
+            )?;
         }
         if round % 3 == 2 {
             producer.flush(LIMIT)?;
@@ -111,7 +116,10 @@ fn a_reader_of_committed_records_sees_whole_transactions_and_no_aborted_ones() -
     ensure!(all.len() == 31, "{} records in all", all.len());
     producer.commit_transaction(LIMIT)?;
     let committed = read(&brokers(), &topic, PARTITIONS, "read_committed")?;
-    ensure!(committed.contains(&"open".to_owned()), "the last is missing");
+    ensure!(
+        committed.contains(&"open".to_owned()),
+        "the last is missing"
+    );
     Ok(())
 }
 

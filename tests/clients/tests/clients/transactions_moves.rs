@@ -1,17 +1,15 @@
 //! Transactions while the coordinator, the data and the offsets change their brokers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, Producer};
-use rdkafka::ClientConfig;
-use tidegate_harness::{
-    BrokerOptions, Cluster, Durability, S3Server, Setting, Store, http_post,
-};
+use tidegate_harness::{BrokerOptions, Cluster, Durability, S3Server, Setting, Store, http_post};
 
 use crate::support::unique;
 use crate::transactions::{producer_at, read, send};
@@ -104,10 +102,15 @@ fn transactions_survive_moves(durability: Durability) -> Result<()> {
             let mut rounds = 0;
             while !stop.load(Ordering::Relaxed) {
                 let to = 1 + rounds % 2;
-                move_all(&addresses, &[("__transaction_state", partition_of(&name))], to)?;
+                move_all(
+                    &addresses,
+                    &[("__transaction_state", partition_of(&name))],
+                    to,
+                )?;
                 std::thread::sleep(Duration::from_millis(150));
-                let data: Vec<(&str, i32)> =
-                    (0..PARTITIONS).map(|index| (topic.as_str(), index)).collect();
+                let data: Vec<(&str, i32)> = (0..PARTITIONS)
+                    .map(|index| (topic.as_str(), index))
+                    .collect();
                 move_all(&addresses, &data, to)?;
                 std::thread::sleep(Duration::from_millis(150));
                 rounds += 1;

@@ -14,6 +14,7 @@ use kafka_protocol::messages::{
 use tidegate_coordinator::transactions::{
     DescribedTransaction, TransactionError, TransactionFilter, TransactionState, TransactionalId,
 };
+use tidegate_coordinator::{Expression, InvalidExpression};
 use tidegate_types::ProducerId;
 
 use crate::broker::Broker;
@@ -76,6 +77,17 @@ pub(super) async fn list(
     broker: &Broker,
     request: ListTransactionsRequest,
 ) -> ListTransactionsResponse {
+    let pattern = request.transactional_id_pattern.as_deref();
+    let name = match pattern.filter(|pattern| !pattern.is_empty()) {
+        None => None,
+        Some(pattern) => match Expression::parse(pattern) {
+            Ok(name) => Some(name),
+            Err(InvalidExpression) => {
+                return ListTransactionsResponse::default()
+                    .with_error_code(ErrorCode::InvalidRegularExpression.code());
+            }
+        },
+    };
     let mut unknown = Vec::new();
     let mut states = Vec::new();
     for name in request.state_filters {
@@ -102,6 +114,7 @@ pub(super) async fn list(
         states,
         producers,
         longer_than_ms: request.duration_filter,
+        name,
     };
     let mut transactions = Vec::new();
     for coordinator in broker.transactions.coordinators() {

@@ -1,6 +1,7 @@
 //! The rules of KIP-98, KIP-360 and KIP-588.
 
 use super::*;
+use crate::Expression;
 
 #[test]
 fn a_transaction_runs_from_init_to_the_last_marker() {
@@ -243,7 +244,7 @@ fn an_id_that_is_not_used_is_forgotten_and_an_open_one_is_not() {
 }
 
 #[test]
-fn lists_are_filtered_by_state_producer_and_age() {
+fn lists_are_filtered_by_state_producer_age_and_name() {
     let mut host = Host::new();
     let idle = host.init("idle");
     let open = host.init("open");
@@ -282,6 +283,12 @@ fn lists_are_filtered_by_state_producer_and_age() {
     };
     assert_eq!(names(aged(999)), ["open"]);
     assert_eq!(names(aged(1_000)), Vec::<String>::new());
+    let named = |pattern: &str| TransactionFilter {
+        name: Some(Expression::parse(pattern).unwrap()),
+        ..all.clone()
+    };
+    assert_eq!(names(named("o.*")), ["open"]);
+    assert_eq!(names(named("pen")), Vec::<String>::new());
 }
 
 #[test]
