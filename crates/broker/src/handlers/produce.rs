@@ -21,6 +21,7 @@ use super::text;
 use crate::broker::Broker;
 use crate::catalog::{Catalog, is_internal};
 use crate::error_code::ErrorCode;
+use crate::handover::Patience;
 
 /// From this version on clients understand zstd (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 7;
@@ -80,6 +81,7 @@ pub(crate) async fn append(
     let deadline = broker.clock.now() + timeout;
     let acks_valid = matches!(request.acks, -1..=1);
     let transactional = request.transactional_id.is_some();
+    let mut patience = Patience::default();
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = broker.topic(&catalog, (&topic.topic).into());
@@ -99,7 +101,9 @@ pub(crate) async fn append(
                     *code,
                     "this server does not host this topic-partition",
                 )),
-                Ok(found) => append_one(broker, &catalog, found, partition, version).await,
+                Ok(found) => {
+                    append_one(broker, &catalog, found, partition, version, &mut patience).await
+                }
             };
             outcomes.push((
                 index,
@@ -121,6 +125,7 @@ async fn append_one(
     topic: &TopicImage,
     partition: ProducePartition,
     version: i16,
+    patience: &mut Patience,
 ) -> Result<Appended, Refusal> {
     if is_internal(topic.name.as_str()) {
         return Err(Refusal::new(
@@ -129,7 +134,7 @@ async fn append_one(
         ));
     }
     let log = broker
-        .log_for_append(topic, partition.index)
+        .log_for_append(topic, partition.index, patience)
         .await
         .map_err(|code| Refusal::new(code, "this broker doesn't lead the partition"))?;
     let settings = catalog.settings(topic);

@@ -210,9 +210,9 @@ impl Dispatcher {
             RequestKind::ListOffsets(r) => {
                 ResponseKind::ListOffsets(offsets::list_offsets(broker, r, version).await)
             }
-            RequestKind::OffsetForLeaderEpoch(r) => {
-                ResponseKind::OffsetForLeaderEpoch(offsets::offset_for_leader_epoch(broker, r))
-            }
+            RequestKind::OffsetForLeaderEpoch(r) => ResponseKind::OffsetForLeaderEpoch(
+                offsets::offset_for_leader_epoch(broker, r).await,
+            ),
             RequestKind::DeleteRecords(r) => {
                 ResponseKind::DeleteRecords(offsets::delete_records(broker, r).await)
             }
