@@ -126,7 +126,7 @@ pub(crate) fn causes(output: &str) -> Vec<String> {
     let mut causes = Vec::new();
     let mut at = 0;
     while at < lines.len() {
-        if lines[at].starts_with("Error: ") || lines[at].contains("' panicked at ") {
+        if lines[at].starts_with("Error: ") || lines[at].contains(" panicked at ") {
             let below = lines[at..].iter().take(LINES);
             let cause = below.take_while(|line| !line.starts_with("note: "));
             let cause: Vec<&str> = cause.map(|line| line.trim()).collect();
