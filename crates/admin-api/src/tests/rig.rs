@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -169,6 +170,10 @@ impl Peers for FakePeers {
 
     fn queries(&self, id: BrokerId, _: &Endpoint) -> Arc<dyn BrokerQueries> {
         Arc::new(FakeQueries(self.0.lock().get(&id).cloned()))
+    }
+
+    fn is_deserted(&self, _: &Endpoint) -> BoxFuture<'static, bool> {
+        unreachable!("the admin API buries nobody")
     }
 }
 
