@@ -119,9 +119,42 @@ pub(crate) fn failed_names(output: &str) -> Vec<String> {
         .collect()
 }
 
+/// Why tests failed, as they printed it: what an `Error:` or a panic says, with the lines right below it.
+pub(crate) fn causes(output: &str) -> Vec<String> {
+    const LINES: usize = 6;
+    let lines: Vec<&str> = output.lines().collect();
+    let mut causes = Vec::new();
+    let mut at = 0;
+    while at < lines.len() {
+        if lines[at].starts_with("Error: ") || lines[at].contains(" panicked at ") {
+            let below = lines[at..].iter().take(LINES);
+            let cause = below.take_while(|line| !line.starts_with("note: "));
+            let cause: Vec<&str> = cause.map(|line| line.trim()).collect();
+            at += cause.len();
+            let said: Vec<&str> = cause.into_iter().filter(|line| !line.is_empty()).collect();
+            causes.push(said.join(" | "));
+        }
+        at += 1;
+    }
+    causes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn causes_are_what_errors_and_panics_say() {
+        let output = "test a ... FAILED\n---- a stdout ----\nError: act 3, TIDEGATE_TEST_SEED=7\n\nCaused by:\n    no\nnote: x\n\
+                      thread 'b' (12) panicked at tests/b.rs:3:5:\nassertion failed\nnote: run with\n";
+        assert_eq!(
+            causes(output),
+            [
+                "Error: act 3, TIDEGATE_TEST_SEED=7 | Caused by: | no",
+                "thread 'b' (12) panicked at tests/b.rs:3:5: | assertion failed",
+            ]
+        );
+    }
 
     #[test]
     fn closing_lines_of_several_programs_are_added() {

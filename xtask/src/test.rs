@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::build::{Built, build, cargo};
 use crate::command::{Finished, is_ci, root, run_watched};
-use crate::results::{Count, Row, failed_names, print_summary};
+use crate::results::{Count, Row, causes, failed_names, print_summary};
 use crate::suites::{Suite, Work, all};
 use crate::tools;
 
@@ -213,6 +213,8 @@ impl Run {
             println!("--- {} {}", program.package, program.target);
             let mut command = Command::new(&program.executable);
             command
+                // What failed is in the error; a backtrace only hides it.
+                .env("RUST_BACKTRACE", "0")
                 .args(suite.arguments)
                 .args(&self.filter)
                 .current_dir(root().join(&program.package));
@@ -255,6 +257,9 @@ impl Run {
         let names = failed_names(&finished.output);
         self.failed_tests
             .extend(names.iter().map(|name| format!("{program}: {name}")));
+        if !finished.success {
+            self.failed_tests.extend(causes(&finished.output));
+        }
         if !finished.success && count.failed == 0 {
             // It died, or was killed, before it could say what failed.
             row.count.add(Count::ONE_FAILED);

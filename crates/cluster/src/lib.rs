@@ -10,6 +10,7 @@
 
 pub mod admin;
 pub mod conductor;
+mod desertion;
 pub mod member;
 pub mod orders;
 pub mod queries;

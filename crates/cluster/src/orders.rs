@@ -5,6 +5,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use tidegate_metadata::{Endpoint, ObjectCommit, PartitionState, WalIdentity};
@@ -272,4 +273,7 @@ pub trait Peers: Send + Sync {
         broker: BrokerId,
         endpoint: &Endpoint,
     ) -> std::sync::Arc<dyn BrokerTransactions>;
+    /// Whether nobody listens at a broker's endpoint: the connection is refused, as it is from the moment the process
+    /// is dead. Silence, or whatever else, is `false`.
+    fn is_deserted(&self, endpoint: &Endpoint) -> BoxFuture<'static, bool>;
 }

@@ -122,6 +122,30 @@ impl History {
         violations
     }
 
+    /// What each of so many consumers hasn't seen of what is stored, in words.
+    pub fn lags(&self, consumers: u32) -> Vec<String> {
+        let mut seen: HashMap<(u32, i32), i64> = HashMap::new();
+        for record in &self.seen {
+            let end = seen.entry((record.consumer, record.partition)).or_default();
+            *end = (*end).max(record.offset + 1);
+        }
+        let mut lags = Vec::new();
+        for consumer in 0..consumers {
+            for (partition, records) in &self.stored {
+                let (seen, stored) = (
+                    seen.get(&(consumer, *partition)).copied().unwrap_or(0),
+                    records.len(),
+                );
+                if i64::try_from(stored).is_ok_and(|stored| seen < stored) {
+                    lags.push(format!(
+                        "consumer {consumer} has seen {seen} of {stored} in partition {partition}"
+                    ));
+                }
+            }
+        }
+        lags
+    }
+
     fn check_partition(
         &self,
         partition: i32,

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -174,6 +175,10 @@ impl Peers for FakePeers {
 
     fn transactions(&self, _: BrokerId, _: &Endpoint) -> Arc<dyn BrokerTransactions> {
         unreachable!("the admin API takes no part in transactions")
+    }
+
+    fn is_deserted(&self, _: &Endpoint) -> BoxFuture<'static, bool> {
+        unreachable!("the admin API buries nobody")
     }
 }
 

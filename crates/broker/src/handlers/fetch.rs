@@ -14,7 +14,7 @@ use tidegate_kafka_wire::fetch::{
 };
 use tidegate_partition_log::{Isolation, PartitionLog, ReadError, ReadRequest, ReadResult};
 use tidegate_record_batch::{BatchHeader, Codec};
-use tidegate_types::{LeaderEpoch, Offset, PartitionId, PartitionIndex};
+use tidegate_types::{LeaderEpoch, Offset};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use crate::broker::Broker;
 use crate::catalog::Catalog;
 use crate::error_code::ErrorCode;
 use crate::fetch_session::{Context, FetchKey, SessionRequest, Target, Told, Want};
+use crate::handover::Patience;
 use crate::quotas::{Quoted, wire_ms};
 
 /// From this version on clients understand zstd (KIP-110).
@@ -88,8 +89,10 @@ pub(crate) async fn fetch(
             start,
         } => (session_id, targets, start, true),
     };
-    await_incoming(broker, &targets).await;
+    let mut patience = Patience::default();
     loop {
+        // Before the look: what changes after it rings.
+        let rung = broker.leadership_changed();
         let catalog = broker.catalog.load_full();
         let round = Round {
             broker,
@@ -102,6 +105,9 @@ pub(crate) async fn fetch(
             max_bytes,
         };
         let answers = round.run(&targets, start).await;
+        if round.came_early(&targets, &answers) && broker.wait(rung, &mut patience).await {
+            continue;
+        }
         let bytes: usize = answers.iter().map(|a| a.response.record_bytes()).sum();
         let urgent = answers
             .iter()
@@ -134,27 +140,6 @@ fn held_back(
         session_id: if incremental { session_id } else { 0 },
         throttle_ms: wire_ms(throttle),
         ..FetchResponse::default()
-    }
-}
-
-/// Waits until what is about to be led here is: a client that comes before the picture of the move has arrived here
-/// would otherwise be sent back.
-async fn await_incoming(broker: &Broker, targets: &[Target]) {
-    if broker.handover.incoming.is_empty() {
-        return;
-    }
-    let catalog = broker.catalog.load_full();
-    for target in targets {
-        let topic = broker.topic(&catalog, (&target.key.topic).into());
-        let index = PartitionIndex::from_wire(target.key.index);
-        if let (Ok(topic), Ok(index)) = (topic, index) {
-            broker
-                .await_incoming(PartitionId {
-                    topic: topic.id,
-                    index,
-                })
-                .await;
-        }
     }
 }
 
@@ -221,6 +206,24 @@ impl Round<'_> {
             });
         }
         answers
+    }
+
+    /// Whether a partition was refused that is about to be led here, or that the client knows more about.
+    fn came_early(&self, targets: &[Target], answers: &[Answer]) -> bool {
+        let refused = [
+            ErrorCode::NotLeaderOrFollower.code(),
+            ErrorCode::UnknownLeaderEpoch.code(),
+        ];
+        let early = answers
+            .iter()
+            .filter(|answer| refused.contains(&answer.response.error_code));
+        early.map(|answer| &targets[answer.at]).any(|target| {
+            let topic = self.broker.topic(self.catalog, (&target.key.topic).into());
+            topic.is_ok_and(|topic| {
+                let claimed = target.want.current_leader_epoch;
+                self.broker.may_lead_soon(&topic, target.key.index, claimed)
+            })
+        })
     }
 
     fn log(&self, target: &Target) -> Result<Arc<PartitionLog>, ErrorCode> {

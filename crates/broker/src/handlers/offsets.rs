@@ -24,6 +24,7 @@ use tidegate_types::{LeaderEpoch, Offset, TimestampMs};
 use crate::broker::{Broker, TopicRef};
 use crate::catalog::is_internal;
 use crate::error_code::ErrorCode;
+use crate::handover::Patience;
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -42,15 +43,21 @@ pub(crate) async fn list_offsets(
         Isolation::ReadUncommitted
     };
     let catalog = broker.catalog.load_full();
+    let mut patience = Patience::default();
     let mut response = ListOffsetsResponse::default();
     for topic in request.topics {
         let found = broker.topic(&catalog, TopicRef::Name(topic.name.0.as_str()));
         let mut answer = ListOffsetsTopicResponse::default().with_name(topic.name);
         for wanted in &topic.partitions {
-            let log = found
-                .as_ref()
-                .map_err(|c| *c)
-                .and_then(|t| broker.led_log(t, wanted.partition_index));
+            let (index, epoch) = (wanted.partition_index, wanted.current_leader_epoch);
+            let log = match &found {
+                Ok(topic) => {
+                    broker
+                        .log_for_read(topic, index, epoch, &mut patience)
+                        .await
+                }
+                Err(code) => Err(*code),
+            };
             let result = match log {
                 Ok(log) => list_one(broker, &log, wanted, isolation, version).await,
                 Err(code) => Err(code),
@@ -77,7 +84,6 @@ async fn list_one(
     isolation: Isolation,
     version: i16,
 ) -> Result<ListOffsetsPartitionResponse, ErrorCode> {
-    broker.check_leader_epoch(log, wanted.current_leader_epoch)?;
     let watermarks = log.watermarks().map_err(|e| ErrorCode::from(&e))?;
     let found = match wanted.timestamp {
         LATEST => Some((watermarks.visible_end(isolation), TimestampMs::NONE)),
@@ -134,21 +140,27 @@ fn epoch_of(log: &PartitionLog, asked: i64, offset: Offset) -> i32 {
     log.epoch_at(offset).map_or(-1, LeaderEpoch::to_wire)
 }
 
-pub(crate) fn offset_for_leader_epoch(
+pub(crate) async fn offset_for_leader_epoch(
     broker: &Broker,
     request: OffsetForLeaderEpochRequest,
 ) -> OffsetForLeaderEpochResponse {
     let catalog = broker.catalog.load_full();
+    let mut patience = Patience::default();
     let mut response = OffsetForLeaderEpochResponse::default();
     for topic in request.topics {
         let found = broker.topic(&catalog, TopicRef::Name(topic.topic.0.as_str()));
         let mut answer = OffsetForLeaderTopicResult::default().with_topic(topic.topic);
         for wanted in &topic.partitions {
-            let log = found
-                .as_ref()
-                .map_err(|c| *c)
-                .and_then(|t| broker.led_log(t, wanted.partition));
-            let result = log.and_then(|log| epoch_end(broker, &log, wanted));
+            let (index, epoch) = (wanted.partition, wanted.current_leader_epoch);
+            let log = match &found {
+                Ok(topic) => {
+                    broker
+                        .log_for_read(topic, index, epoch, &mut patience)
+                        .await
+                }
+                Err(code) => Err(*code),
+            };
+            let result = log.and_then(|log| epoch_end(&log, wanted));
             let partition = EpochEndOffset::default().with_partition(wanted.partition);
             answer.partitions.push(match result {
                 Ok(Some((epoch, end))) => partition
@@ -167,11 +179,9 @@ pub(crate) fn offset_for_leader_epoch(
 }
 
 fn epoch_end(
-    broker: &Broker,
     log: &PartitionLog,
     wanted: &OffsetForLeaderPartition,
 ) -> Result<Option<(LeaderEpoch, Offset)>, ErrorCode> {
-    broker.check_leader_epoch(log, wanted.current_leader_epoch)?;
     match LeaderEpoch::from_wire(wanted.leader_epoch) {
         // An epoch that nobody gave out yet has no end.
         Some(epoch) if epoch > log.leader_epoch() => Ok(None),
@@ -185,6 +195,7 @@ pub(crate) async fn delete_records(
     request: DeleteRecordsRequest,
 ) -> DeleteRecordsResponse {
     let catalog = broker.catalog.load_full();
+    let mut patience = Patience::default();
     let mut response = DeleteRecordsResponse::default();
     for topic in request.topics {
         let found = broker
@@ -200,10 +211,13 @@ pub(crate) async fn delete_records(
             });
         let mut answer = DeleteRecordsTopicResult::default().with_name(topic.name);
         for wanted in topic.partitions {
-            let log = found
-                .as_ref()
-                .map_err(|c| *c)
-                .and_then(|t| broker.led_log(t, wanted.partition_index));
+            let log = match &found {
+                Ok(topic) => {
+                    let index = wanted.partition_index;
+                    broker.log_for_read(topic, index, -1, &mut patience).await
+                }
+                Err(code) => Err(*code),
+            };
             let result = match log {
                 Ok(log) => delete_before(broker, &log, wanted.offset).await,
                 Err(code) => Err(code),

@@ -22,6 +22,7 @@ use super::text;
 use crate::broker::Broker;
 use crate::catalog::{Catalog, is_internal};
 use crate::error_code::ErrorCode;
+use crate::handover::Patience;
 
 /// From this version on clients understand zstd (KIP-110).
 const FIRST_WITH_ZSTD: i16 = 7;
@@ -93,6 +94,7 @@ pub(crate) async fn append(
             deadline,
         };
     }
+    let mut patience = Patience::default();
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = broker.topic(&catalog, (&topic.topic).into());
@@ -105,7 +107,9 @@ pub(crate) async fn append(
                     "acks must be -1, 0 or 1",
                 )),
                 Err(code) => Err(Refusal::unknown_topic(*code)),
-                Ok(found) => append_one(broker, &catalog, found, partition, version).await,
+                Ok(found) => {
+                    append_one(broker, &catalog, found, partition, version, &mut patience).await
+                }
             };
             outcomes.push((
                 index,
@@ -127,8 +131,9 @@ async fn append_one(
     topic: &TopicImage,
     partition: ProducePartition,
     version: i16,
+    patience: &mut Patience,
 ) -> Result<Appended, Refusal> {
-    let (log, batch) = prepare(broker, catalog, topic, partition, version).await?;
+    let (log, batch) = prepare(broker, catalog, topic, partition, version, patience).await?;
     if batch.header().is_transactional() {
         return Err(Refusal::new(
             ErrorCode::TransactionalIdAuthorizationFailed,
@@ -145,6 +150,7 @@ async fn prepare(
     topic: &TopicImage,
     partition: ProducePartition,
     version: i16,
+    patience: &mut Patience,
 ) -> Result<(Arc<PartitionLog>, ProducedBatch), Refusal> {
     if is_internal(topic.name.as_str()) {
         return Err(Refusal::new(
@@ -153,7 +159,7 @@ async fn prepare(
         ));
     }
     let log = broker
-        .log_for_append(topic, partition.index)
+        .log_for_append(topic, partition.index, patience)
         .await
         .map_err(|code| Refusal::new(code, "this broker doesn't lead the partition"))?;
     let settings = catalog.settings(topic);

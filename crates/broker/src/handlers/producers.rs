@@ -19,33 +19,34 @@ use tidegate_types::{Offset, PartitionId, PartitionIndex, ProducerEpoch, Produce
 
 use crate::broker::{Broker, TopicRef};
 use crate::error_code::ErrorCode;
+use crate::handover::Patience;
 use crate::transactions::apply::apply_marker;
 
-pub(crate) fn describe_producers(
+pub(crate) async fn describe_producers(
     broker: &Broker,
     request: DescribeProducersRequest,
 ) -> DescribeProducersResponse {
     let catalog = broker.catalog.load_full();
-    let topics = request.topics.into_iter().map(|topic| {
+    let mut patience = Patience::default();
+    let mut response = DescribeProducersResponse::default();
+    for topic in request.topics {
         let found = broker.topic(&catalog, TopicRef::Name(topic.name.0.as_str()));
-        let partitions = topic.partition_indexes.iter().map(|index| {
-            let answer = PartitionResponse::default().with_partition_index(*index);
-            let log = found
-                .as_ref()
-                .map_err(|code| *code)
-                .and_then(|topic| broker.led_log(topic, *index));
+        let mut answer = TopicResponse::default().with_name(topic.name);
+        for index in topic.partition_indexes {
+            let log = match &found {
+                Ok(topic) => broker.log_for_read(topic, index, -1, &mut patience).await,
+                Err(code) => Err(*code),
+            };
             let producers = log.and_then(|log| log.producers().map_err(|e| ErrorCode::from(&e)));
-            match producers {
-                Ok(views) => answer.with_active_producers(views.iter().map(shown).collect()),
-                Err(code) => answer.with_error_code(code.code()),
-            }
-        });
-        let partitions = partitions.collect();
-        TopicResponse::default()
-            .with_name(topic.name)
-            .with_partitions(partitions)
-    });
-    DescribeProducersResponse::default().with_topics(topics.collect())
+            let partition = PartitionResponse::default().with_partition_index(index);
+            answer.partitions.push(match producers {
+                Ok(views) => partition.with_active_producers(views.iter().map(shown).collect()),
+                Err(code) => partition.with_error_code(code.code()),
+            });
+        }
+        response.topics.push(answer);
+    }
+    response
 }
 
 fn shown(view: &ProducerView) -> ProducerState {

@@ -22,6 +22,7 @@ use tidegate_runtime::Tasks;
 use tidegate_types::{BrokerEpoch, ControllerEpoch, PartitionId};
 use tokio::sync::Notify;
 
+pub(crate) use parking::Patience;
 pub(crate) use services::BrokerServices;
 use target::Incoming;
 
@@ -47,7 +48,7 @@ pub(crate) struct Handover {
 #[derive(Default)]
 pub(crate) struct IncomingSet {
     copies: Mutex<HashMap<PartitionId, Arc<Incoming>>>,
-    /// Rung when a copy became a log, or went.
+    /// Rung when a copy became a log, or went, and when an image has come.
     settled: Notify,
 }
 

@@ -6,14 +6,27 @@ use std::time::Duration;
 
 use tidegate_metadata::TopicImage;
 use tidegate_partition_log::{Ownership, PartitionLog};
+use tidegate_runtime::Clock;
 use tidegate_types::{PartitionId, PartitionIndex};
-use tokio::time::timeout_at;
+use tokio::sync::futures::Notified;
+use tokio::time::{Instant, timeout_at};
 
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
 
 /// The longest that a request is kept. A move takes milliseconds; one that takes longer is for the client to wait for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// How long one request may still be kept, for all its partitions together: many that move at once hold it up no
+/// longer than one. The time begins with the first wait.
+#[derive(Debug, Default)]
+pub(crate) struct Patience(Option<Instant>);
+
+impl Patience {
+    fn deadline(&mut self, clock: &dyn Clock) -> Instant {
+        *self.0.get_or_insert_with(|| clock.now() + LONGEST)
+    }
+}
 
 impl Broker {
     /// The log to append to. While it is sealed, or is about to be led here, this waits for what becomes of it.
@@ -21,6 +34,7 @@ impl Broker {
         &self,
         topic: &TopicImage,
         index: i32,
+        patience: &mut Patience,
     ) -> Result<Arc<PartitionLog>, ErrorCode> {
         // The usual case, without a look at the clock.
         let refused = match self.led_log(topic, index) {
@@ -35,20 +49,78 @@ impl Broker {
             topic: topic.id,
             index,
         };
-        let deadline = self.clock.now() + PATIENCE;
+        let deadline = patience.deadline(&*self.clock);
         match timeout_at(deadline, self.settled(partition)).await {
             Ok(Some(log)) => Ok(log),
             Ok(None) | Err(_) => Err(refused),
         }
     }
 
-    /// Waits until a partition that is about to be led here is, for readers.
-    pub(crate) async fn await_incoming(&self, partition: PartitionId) {
-        if self.logs.get(partition).is_none() && self.handover.incoming.holds(partition) {
-            let deadline = self.clock.now() + PATIENCE;
-            // In vain: the reader is then told who leads.
-            let _ = timeout_at(deadline, self.settled(partition)).await;
+    /// The log to read, for a client that takes `claimed` for its leader epoch (−1: it doesn't say). Waits for what
+    /// the client knows and this broker doesn't yet: a leader that is named must serve (KIP-320, KIP-951).
+    pub(crate) async fn log_for_read(
+        &self,
+        topic: &TopicImage,
+        index: i32,
+        claimed: i32,
+        patience: &mut Patience,
+    ) -> Result<Arc<PartitionLog>, ErrorCode> {
+        if let Ok(log) = self.readable(topic, index, claimed) {
+            return Ok(log);
         }
+        loop {
+            // Before the look: what changes after it rings.
+            let rung = self.leadership_changed();
+            let catalog = self.catalog.load_full();
+            let topic = catalog.image.topic_by_id(topic.id);
+            let topic = topic.ok_or(ErrorCode::UnknownTopicOrPartition)?;
+            let refused = match self.readable(topic, index, claimed) {
+                Ok(log) => return Ok(log),
+                Err(code) => code,
+            };
+            if !self.may_lead_soon(topic, index, claimed) || !self.wait(rung, patience).await {
+                return Err(refused);
+            }
+        }
+    }
+
+    /// Whether a client that was refused here may only have been early: it knows of a leadership that this broker
+    /// hasn't heard of, or that it is about to begin.
+    pub(crate) fn may_lead_soon(&self, topic: &TopicImage, index: i32, claimed: i32) -> bool {
+        let Ok(index) = PartitionIndex::from_wire(index) else {
+            return false;
+        };
+        let partition = PartitionId {
+            topic: topic.id,
+            index,
+        };
+        let known = topic.partition(index).map(|p| p.leader_epoch.to_wire());
+        known.is_some_and(|known| {
+            claimed > known
+                || (self.logs.get(partition).is_none() && self.handover.incoming.holds(partition))
+        })
+    }
+
+    /// Resolves when a log was opened or an image came, from now on.
+    pub(crate) fn leadership_changed(&self) -> Notified<'_> {
+        self.handover.incoming.rung()
+    }
+
+    /// Waits for the bell while there is patience; `false`: there is none left.
+    pub(crate) async fn wait(&self, rung: Notified<'_>, patience: &mut Patience) -> bool {
+        let deadline = patience.deadline(&*self.clock);
+        timeout_at(deadline, rung).await.is_ok()
+    }
+
+    fn readable(
+        &self,
+        topic: &TopicImage,
+        index: i32,
+        claimed: i32,
+    ) -> Result<Arc<PartitionLog>, ErrorCode> {
+        let log = self.led_log(topic, index)?;
+        self.check_leader_epoch(&log, claimed)?;
+        Ok(log)
     }
 
     /// Waits until this broker leads the partition (`Some`), or clearly doesn't.

@@ -68,11 +68,7 @@ impl IncomingSet {
         self.copies.lock().contains_key(&partition)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.copies.lock().is_empty()
-    }
-
-    /// Resolves when a copy became a log or went, from now on.
+    /// Resolves when a copy became a log or went, or an image came, from now on.
     pub(crate) fn rung(&self) -> tokio::sync::futures::Notified<'_> {
         self.settled.notified()
     }

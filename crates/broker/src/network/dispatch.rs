@@ -328,9 +328,9 @@ impl Dispatcher {
             RequestKind::ListOffsets(r) => {
                 ResponseKind::ListOffsets(offsets::list_offsets(broker, r, version).await)
             }
-            RequestKind::OffsetForLeaderEpoch(r) => {
-                ResponseKind::OffsetForLeaderEpoch(offsets::offset_for_leader_epoch(broker, r))
-            }
+            RequestKind::OffsetForLeaderEpoch(r) => ResponseKind::OffsetForLeaderEpoch(
+                offsets::offset_for_leader_epoch(broker, r).await,
+            ),
             RequestKind::DeleteRecords(r) => {
                 ResponseKind::DeleteRecords(offsets::delete_records(broker, r).await)
             }
@@ -343,7 +343,7 @@ impl Dispatcher {
                 return transactions::handle(broker, r, version).await;
             }
             RequestKind::DescribeProducers(r) => {
-                ResponseKind::DescribeProducers(producers::describe_producers(broker, r))
+                ResponseKind::DescribeProducers(producers::describe_producers(broker, r).await)
             }
             RequestKind::WriteTxnMarkers(r) => {
                 ResponseKind::WriteTxnMarkers(producers::write_txn_markers(broker, r).await)

@@ -140,6 +140,8 @@ impl Reconciler {
             };
             openings.running.push(Arc::new(opening).run(missing));
         }
+        // Also for those who wait for this image only.
+        broker.handover.settled();
         broker.groups.opened(&catalog);
         broker.transactions.opened(&catalog);
     }

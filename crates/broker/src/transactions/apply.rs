@@ -14,6 +14,7 @@ use tidegate_types::PartitionId;
 use crate::broker::Broker;
 use crate::catalog::OFFSETS_TOPIC;
 use crate::error_code::ErrorCode;
+use crate::handover::Patience;
 
 /// How long a marker may take to be durable before the asker is told to ask again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -78,7 +79,7 @@ pub(crate) async fn apply_marker(
         .ok_or(MarkerFailure::NotLeader)?;
     // While the partition is being moved this waits for what becomes of it.
     let log = broker
-        .log_for_append(topic, partition.index.to_wire())
+        .log_for_append(topic, partition.index.to_wire(), &mut Patience::default())
         .await
         .map_err(|_| MarkerFailure::NotLeader)?;
     let written = async {

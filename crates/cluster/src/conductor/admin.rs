@@ -11,14 +11,13 @@ use tidegate_metadata::ClusterImage;
 use tidegate_metadata::api::{
     BrokerChangeError, BrokerView, CancelTarget, SetDraining, WantedMove, WishRefused,
 };
-use tidegate_runtime::OnExit;
 use tidegate_types::{BrokerId, PartitionId, PartitionIndex};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::moves::Origin;
 use super::moves::wishes::Wanted;
-use super::{ConductorHandle, Core, sessions};
+use super::{ConductorHandle, Core, liveness, sessions};
 use crate::admin::{
     AdminError, BrokerStatus, ClusterAdmin, ClusterStatus, DrainStatus, ElectError, Elected,
     ElectionKind, MoveError, MoveReport, MoveRequest, OfflinePartition, PlacementChange,
@@ -78,6 +77,7 @@ impl ConductorHandle {
         let (heartbeats, received) = mpsc::channel(HEARTBEAT_QUEUE);
         let (ack, acks) = watch::channel(0);
         let feed = sessions::feed(core.handle.image(), acks, opened.end.clone());
+        let (witness, serial) = (std::sync::Arc::clone(core), opened.serial);
         let receive = sessions::receive_heartbeats(
             std::sync::Arc::clone(&core.sessions),
             core.clock.clone(),
@@ -86,12 +86,9 @@ impl ConductorHandle {
             received,
             ack,
         );
-        let token = core.tasks.token().clone();
-        core.tasks.spawn("session", OnExit::Expected, async move {
-            tokio::select! {
-                biased;
-                () = token.cancelled() => {}
-                () = receive => {}
+        core.spawn("session", async move {
+            if receive.await {
+                liveness::session_broke(&witness, hello.broker, serial).await;
             }
         });
         tracing::info!(

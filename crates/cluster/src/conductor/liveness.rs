@@ -1,9 +1,10 @@
 //! Who lives: compares the table of sessions with what the metadata says, ten times a second.
 //!
 //! A broker that isn't heard for the session time-out is said to be dead, and its partitions are failed over if
-//! others can lead them. Nothing here is decided by a stream's end: a process that was killed and one that is
-//! cut off look alike, and both are given the whole time-out. All is compared level by level, so a change that
-//! can't be stored now is made in a later round.
+//! others can lead them. A stream's end alone decides nothing: a process that was killed and one that is cut off
+//! look alike then. But when the stream has ended and the broker's operating system refuses connections to its port,
+//! twice, the process is gone, and nobody waits for the rest of the time-out ([`session_broke`]). All is compared
+//! level by level, so a change that can't be stored now is made in a later round.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tidegate_types::{BrokerEpoch, BrokerId};
 use super::metrics::gauge;
 use super::sessions::Life;
 use super::{Core, failover};
+use crate::desertion::is_gone;
 
 /// The registered brokers as of the last look.
 #[derive(Default)]
@@ -84,13 +86,28 @@ pub(crate) async fn watch(core: Arc<Core>) {
             }
         }
         look(&core).await;
-        // Cancel-safe: both only wake.
+        // Cancel-safe: all three only wake.
         tokio::select! {
             changed = images.changed() => if changed.is_err() {
                 return;
             },
+            () = core.died.notified() => {}
             () = tokio::time::sleep(core.options.tick) => {}
         }
+    }
+}
+
+/// A session ended from the broker's side. If nobody listens at its port any more, the broker is dead; otherwise it
+/// has the session time-out to come back.
+pub(crate) async fn session_broke(core: &Core, broker: BrokerId, serial: u64) {
+    let Some(endpoint) = core.endpoint(broker) else {
+        return;
+    };
+    if is_gone(|| core.peers.is_deserted(&endpoint)).await
+        && core.sessions.take_for_dead(broker, serial)
+    {
+        tracing::warn!(%broker, "a broker's session broke, and nobody listens at its port");
+        core.died.notify_one();
     }
 }
 
@@ -144,7 +161,7 @@ async fn set_alive(core: &Core, view: &BrokerView, alive: bool) {
         Ok(()) => tracing::warn!(
             broker = %view.id,
             session_timeout = ?core.options.session_timeout,
-            "a broker wasn't heard for the session time-out; it is taken for dead"
+            "a broker has no session any more; it is taken for dead"
         ),
         // The next round sees how it is.
         Err(error) => {

@@ -19,6 +19,7 @@ use tidegate_metadata::{ClusterImage, ControllerHandle, Endpoint};
 use tidegate_runtime::{OnExit, SharedClock, StillRunning, Tasks};
 use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, PartitionId, TopicName};
 use tidegate_wal::object::ObjectLogStore;
+use tokio::sync::Notify;
 
 use crate::orders::{BrokerOrders, OrderError, Peers};
 
@@ -62,6 +63,8 @@ pub(crate) struct Core {
     pub(crate) wishes: Wishes,
     pub(crate) committer: Committer,
     pub(crate) planner: Planner,
+    /// Rung when a broker is known to be dead before its time is over.
+    pub(crate) died: Notify,
     orders: AtomicU64,
 }
 
@@ -203,6 +206,7 @@ impl Conductor {
             moves: Moves::default(),
             wishes,
             committer,
+            died: Notify::new(),
             orders: AtomicU64::new(1),
         });
         core.spawn_vital("liveness", liveness::watch(Arc::clone(&core)));

@@ -251,6 +251,19 @@ impl Sessions {
         true
     }
 
+    /// The broker's process is known to have ended, and with it this session: it isn't given the rest of its time.
+    /// `false`: another session was opened since.
+    pub(crate) fn take_for_dead(&self, broker: BrokerId, serial: u64) -> bool {
+        let mut table = self.table.lock();
+        let entry = table.entries.get_mut(&broker);
+        let Some(entry) = entry.filter(|e| e.session.as_ref().is_some_and(|s| s.serial == serial))
+        else {
+            return false;
+        };
+        entry.heard = None;
+        true
+    }
+
     /// What the broker said last, if it has a session.
     pub(crate) fn reported(&self, broker: BrokerId) -> Option<Reported> {
         let table = self.table.lock();
@@ -272,7 +285,7 @@ impl Sessions {
     }
 }
 
-/// Receives a session's heartbeats until it ends.
+/// Receives a session's heartbeats until it ends. `true`: the broker's side ended it, or the connection broke.
 pub(crate) async fn receive_heartbeats(
     sessions: Arc<Sessions>,
     clock: tidegate_runtime::SharedClock,
@@ -280,23 +293,23 @@ pub(crate) async fn receive_heartbeats(
     mut opened: Opened,
     mut heartbeats: mpsc::Receiver<Heartbeat>,
     acks: watch::Sender<u64>,
-) {
+) -> bool {
     loop {
         // Cancel-safe: `recv` loses nothing, and an end is read again from the watch.
         let heartbeat = tokio::select! {
             ended = opened.end.changed() => {
                 if ended.is_err() || opened.end.borrow().is_some() {
-                    return;
+                    return false;
                 }
                 continue;
             }
             heartbeat = heartbeats.recv() => heartbeat,
         };
         let Some(heartbeat) = heartbeat else {
-            return;
+            return true;
         };
         if !sessions.heartbeat(broker, opened.serial, heartbeat, clock.now()) {
-            return;
+            return false;
         }
         acks.send_replace(heartbeat.sequence);
     }

@@ -23,6 +23,7 @@ use super::link::LinkState;
 use super::renewal::{Renewal, Taken};
 use super::standing::{Standing, There, Whom};
 use super::{MemberFatal, MemberSettings, Shared};
+use crate::desertion::is_gone;
 
 /// Looks per lease while the holder doesn't answer.
 const LOOKS_PER_LEASE: u32 = 4;
@@ -59,7 +60,7 @@ enum Turn {
     /// Take the lease over.
     Take {
         former: Option<LeaseRecord>,
-        /// It is taken because nothing was seen of the holder for too long.
+        /// It is taken because nothing was seen of the holder for too long, or because it died.
         lapsed: bool,
     },
     /// Follow the holder.
@@ -192,6 +193,9 @@ impl Election {
         loop {
             if self.answers(serial) {
                 self.stay(serial).await;
+                if self.candidate && self.is_gone(&holder).await {
+                    return self.take_from_dead(&holder).await;
+                }
                 // Many numbers may have come and gone, so that the next one says nothing.
                 return Turn::Look;
             }
@@ -244,6 +248,31 @@ impl Election {
                 former: Some(holder),
                 lapsed: true,
             },
+            Err(error) => self.failed(&error, "the controller can't be looked for yet"),
+        }
+    }
+
+    /// Whether a holder whose session broke is known to have died. One that was never reached isn't: the endpoint it
+    /// names may be wrong.
+    async fn is_gone(&self, holder: &LeaseRecord) -> bool {
+        match &holder.internal {
+            Some(endpoint) => is_gone(|| self.reach.is_deserted(endpoint)).await,
+            None => false,
+        }
+    }
+
+    /// Takes over from a holder that died, unless somebody did already.
+    async fn take_from_dead(&mut self, holder: &LeaseRecord) -> Turn {
+        self.looked = self.now();
+        match self.lease.newest().await {
+            Ok(Some(newest)) if newest.incarnation == holder.incarnation && !newest.released => {
+                tracing::warn!(broker = ?newest.broker, "the controller's session broke, and nobody listens at its port");
+                Turn::Take {
+                    former: Some(newest),
+                    lapsed: true,
+                }
+            }
+            Ok(newest) => self.judge(newest),
             Err(error) => self.failed(&error, "the controller can't be looked for yet"),
         }
     }

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tidegate_metadata::store::StoreOpener;
 use tidegate_metadata::{
     Controller, ControllerApi, ControllerExit, ControllerHandle, ControllerMetrics,
@@ -15,6 +17,7 @@ use uuid::Uuid;
 
 use super::lease::LeaseRecord;
 use crate::admin::ClusterAdmin;
+use crate::desertion::is_refused;
 use crate::rpc::{ActiveController, Connections, RemoteAdmin, RemoteController, RemoteSessionHost};
 use crate::session::SessionHost;
 
@@ -142,6 +145,8 @@ pub struct RemoteParts {
 pub trait ControllerReach: Send + Sync {
     /// Makes what is needed to talk to it; nothing is sent yet.
     fn controller(&self, broker: Option<BrokerId>, endpoint: &Endpoint) -> RemoteParts;
+    /// Whether nobody listens there, as in [`Peers::is_deserted`](crate::orders::Peers::is_deserted).
+    fn is_deserted(&self, endpoint: &Endpoint) -> BoxFuture<'static, bool>;
 }
 
 impl ControllerReach for Connections {
@@ -154,5 +159,9 @@ impl ControllerReach for Connections {
             admin: Arc::new(RemoteAdmin::new(self.clone(), endpoint.clone())),
             answered: Arc::new(move || answered.newest_image()),
         }
+    }
+
+    fn is_deserted(&self, endpoint: &Endpoint) -> BoxFuture<'static, bool> {
+        is_refused(endpoint.clone()).boxed()
     }
 }

@@ -106,6 +106,16 @@ async fn the_lease_of_a_dead_controller_is_taken_over_when_it_has_lapsed_and_not
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_lease_of_a_controller_whose_process_died_is_taken_over_at_once() {
+    let world = World::default();
+    let (first, second) = first_and_second(&world).await;
+    let died = Instant::now();
+    first.kill_process().await;
+    second.becomes_controller().await;
+    assert!(died.elapsed() <= LEASE / 4, "{:?}", died.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_released_lease_is_taken_over_at_once_and_its_holder_does_not_come_back() {
     let world = World::default();
     let (first, second) = first_and_second(&world).await;

@@ -16,6 +16,7 @@ use super::{Outcome, PendingTopic, Refusal, append_prepared, prepare};
 use crate::broker::Broker;
 use crate::catalog::Catalog;
 use crate::error_code::ErrorCode;
+use crate::handover::Patience;
 use crate::transactions::vouch::{Understands, is_passing, vouch};
 
 /// From this version on clients know TRANSACTION_ABORTABLE.
@@ -48,6 +49,7 @@ pub(super) async fn append(
         FIRST_WITH_ABORTABLE.. => Understands::Abortable,
         _ => Understands::Old,
     };
+    let mut patience = Patience::default();
     let mut topics = Vec::with_capacity(request.topics.len());
     for topic in request.topics {
         let found = broker.topic(catalog, (&topic.topic).into());
@@ -55,10 +57,13 @@ pub(super) async fn append(
         for partition in topic.partitions {
             let index = partition.index;
             let place = match &found {
-                Ok(found) => match prepare(broker, catalog, found, partition, version).await {
-                    Ok((log, batch)) => check(log, batch, found.name.clone(), index, understands),
-                    Err(refusal) => Err(refusal),
-                },
+                Ok(found) => {
+                    let ready =
+                        prepare(broker, catalog, found, partition, version, &mut patience).await;
+                    ready.and_then(|(log, batch)| {
+                        check(log, batch, found.name.clone(), index, understands)
+                    })
+                }
                 Err(code) => Err(Refusal::unknown_topic(*code)),
             };
             places.push((index, place));

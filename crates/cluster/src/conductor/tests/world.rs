@@ -3,11 +3,13 @@
 //! The world knows what was acknowledged, so it notices when a leader begins anywhere else than where the one
 //! before ended: see [`World::violations`].
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use tidegate_metadata::{
     ByteSpan, ClusterImage, ControllerApi, ControllerHandle, Endpoint, ObjectCommit, SegmentCommit,
@@ -108,6 +110,8 @@ struct State {
     orders: HashMap<Step, u64>,
     largest_order: usize,
     chaos: Option<(Random, u64)>,
+    /// At whose port nobody listens. A broker that is only killed is silent.
+    deserted: HashSet<BrokerId>,
 }
 
 impl State {
@@ -136,6 +140,11 @@ impl World {
         if let Some(broker) = self.state.lock().brokers.get_mut(&id) {
             broker.up = false;
         }
+    }
+
+    /// Nobody listens at its port from now on.
+    pub(super) fn desert(&self, id: BrokerId) {
+        self.state.lock().deserted.insert(id);
     }
 
     /// It was only cut off, and goes on where it was.
@@ -403,6 +412,12 @@ impl Peers for FakePeers {
 
     fn transactions(&self, _broker: BrokerId, _endpoint: &Endpoint) -> Arc<dyn BrokerTransactions> {
         unreachable!("the conductor takes no part in transactions")
+    }
+
+    fn is_deserted(&self, endpoint: &Endpoint) -> BoxFuture<'static, bool> {
+        let deserted = &self.0.state.lock().deserted;
+        let found = deserted.iter().any(|id| endpoint.host == format!("b{id}"));
+        std::future::ready(found).boxed()
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use parking_lot::Mutex;
 use tidegate_metadata::api::*;
 use tidegate_metadata::store::MemoryOpener;
@@ -131,8 +132,10 @@ impl LeaseRow for LeaseView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reachable {
     Yes,
-    /// Connections are refused and reset.
+    /// Connections are reset, and who asks again isn't answered by the broker's own machine.
     Down,
+    /// Connections are reset, and refused by the broker's own machine.
+    Deserted,
     /// Nothing is answered, nothing breaks.
     Silent,
 }
@@ -172,7 +175,9 @@ impl Port {
             .unwrap();
         match state {
             Reachable::Yes => Ok(()),
-            Reachable::Down | Reachable::Silent => Err(HelloRefused::Unreachable("refused".into())),
+            Reachable::Down | Reachable::Deserted | Reachable::Silent => {
+                Err(HelloRefused::Unreachable("refused".into()))
+            }
         }
     }
 }
@@ -199,6 +204,12 @@ impl ControllerReach for Net {
             admin: Arc::new(wire),
             answered: Arc::new(move || *answered.lock()),
         }
+    }
+
+    fn is_deserted(&self, endpoint: &Endpoint) -> BoxFuture<'static, bool> {
+        let port = self.ports.lock().get(&endpoint.port).cloned();
+        let state = port.map(|port| *port.reachable.borrow());
+        std::future::ready(state == Some(Reachable::Deserted)).boxed()
     }
 }
 
@@ -566,9 +577,18 @@ impl Node {
             .begin_session(hello, Arc::new(Heartbeat::default));
     }
 
-    /// The process dies: nothing of it runs, its connections are reset.
+    /// The machine dies: nothing runs, connections are reset by whoever is in between.
     pub(super) async fn kill(&self) {
-        self.reachable.send_replace(Reachable::Down);
+        self.die(Reachable::Down).await;
+    }
+
+    /// The process dies, and its machine refuses whoever comes.
+    pub(super) async fn kill_process(&self) {
+        self.die(Reachable::Deserted).await;
+    }
+
+    async fn die(&self, reachable: Reachable) {
+        self.reachable.send_replace(reachable);
         self.tasks.shutdown(Duration::from_secs(5)).await.unwrap();
     }
 

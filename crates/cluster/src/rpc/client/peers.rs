@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tidegate_metadata::Endpoint;
 use tidegate_types::BrokerId;
 
@@ -10,6 +12,7 @@ use super::orders::RemoteOrders;
 use super::queries::RemoteQueries;
 use super::tails::RemoteTails;
 use super::transactions::RemoteTransactions;
+use crate::desertion::is_refused;
 use crate::orders::{BrokerOrders, Peers, TailSource};
 use crate::queries::BrokerQueries;
 use crate::rpc::LocalBroker;
@@ -73,5 +76,9 @@ impl Peers for RemotePeers {
             connections: self.connections.clone(),
             endpoint: endpoint.clone(),
         })
+    }
+
+    fn is_deserted(&self, endpoint: &Endpoint) -> BoxFuture<'static, bool> {
+        is_refused(endpoint.clone()).boxed()
     }
 }

@@ -226,7 +226,6 @@ async fn watch_names(
 
 /// O-FO-02: metadata never names a broker that can't serve yet.
 #[tokio::test]
-#[ignore = "known to fail: for a moment after the commit, brokers name a leader that hasn't heard of it yet"]
 async fn a_leader_that_is_named_serves() -> Result<()> {
     let mut arena = Arena::start(3, Durability::Local).await?;
     let topic = arena.create_topic(1, 1).await?;
