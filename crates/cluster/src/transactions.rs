@@ -33,8 +33,10 @@ pub enum MarkerOutcome {
     NotLeader,
     /// There is no such partition any more; nobody waits for its marker.
     UnknownPartition,
-    /// The partition has seen a newer coordinator or a newer epoch of the producer.
-    Fenced,
+    /// The partition knows a newer epoch of the producer, so the transaction is over there.
+    ProducerFenced,
+    /// The partition has seen a newer coordinator, which sends the marker itself.
+    CoordinatorFenced,
     /// Not now.
     Retry(String),
 }

@@ -59,9 +59,8 @@ pub(crate) async fn write_marker(
     match apply_marker(broker, partition, marker).await {
         Ok(()) => MarkerOutcome::Written,
         Err(MarkerFailure::NotLeader) => MarkerOutcome::NotLeader,
-        Err(MarkerFailure::ProducerFenced | MarkerFailure::CoordinatorFenced) => {
-            MarkerOutcome::Fenced
-        }
+        Err(MarkerFailure::ProducerFenced) => MarkerOutcome::ProducerFenced,
+        Err(MarkerFailure::CoordinatorFenced) => MarkerOutcome::CoordinatorFenced,
         Err(MarkerFailure::Unavailable(cause)) => MarkerOutcome::Retry(cause),
     }
 }

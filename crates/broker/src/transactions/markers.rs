@@ -43,7 +43,8 @@ pub(super) struct Sent {
 }
 
 impl MarkerSender {
-    /// Resolves when all partitions have the marker. Dropping it gives up; whoever coordinates next sends all again.
+    /// Resolves when all partitions have the marker; never, if a newer coordinator was heard of. Dropping it gives up;
+    /// whoever coordinates next sends all again.
     pub(super) fn send(&self, markers: Markers) -> BoxFuture<'static, Sent> {
         let sender = self.clone();
         async move { sender.run(markers).await }.boxed()
@@ -56,7 +57,13 @@ impl MarkerSender {
         loop {
             // A broker that stops cancels the coordinator as well.
             if let Some(broker) = self.broker.upgrade() {
-                left = self.attempt(&broker, &markers, left).await;
+                left = match self.attempt(&broker, &markers, left).await {
+                    Some(left) => left,
+                    None => {
+                        warn!(transactional_id = %markers.transactional_id, coordinator_epoch = %self.leader_epoch, "markers are left to a newer coordinator");
+                        return std::future::pending().await;
+                    }
+                };
             }
             if left.is_empty() {
                 return Sent {
@@ -74,21 +81,22 @@ impl MarkerSender {
         }
     }
 
-    /// Asks every leader once. Returns the partitions that still need the marker.
+    /// Asks every leader once. Returns the partitions that still need the marker; `None` if another coordinator has
+    /// taken this one's place.
     async fn attempt(
         &self,
         broker: &Broker,
         markers: &Markers,
         left: Vec<TopicPartition>,
-    ) -> Vec<TopicPartition> {
+    ) -> Option<Vec<TopicPartition>> {
         let (by_leader, mut without) = by_leader(broker, left);
         let calls = by_leader
             .into_iter()
             .map(|(leader, partitions)| self.ask(broker, markers, leader, partitions));
         for unwritten in join_all(calls).await {
-            without.extend(unwritten);
+            without.extend(unwritten?);
         }
-        without
+        Some(without)
     }
 
     async fn ask(
@@ -97,9 +105,9 @@ impl MarkerSender {
         markers: &Markers,
         leader: BrokerId,
         partitions: Vec<(TopicPartition, PartitionId)>,
-    ) -> Vec<TopicPartition> {
+    ) -> Option<Vec<TopicPartition>> {
         let all = |partitions: Vec<(TopicPartition, PartitionId)>| {
-            partitions.into_iter().map(|(name, _)| name).collect()
+            Some(partitions.into_iter().map(|(name, _)| name).collect())
         };
         let Ok(_turn) = self.turns.acquire().await else {
             return all(partitions);
@@ -116,10 +124,10 @@ impl MarkerSender {
             Ok(outcomes) if outcomes.len() == partitions.len() => partitions
                 .into_iter()
                 .zip(outcomes)
-                .filter(|(_, outcome)| !is_written(outcome))
+                .filter(|(_, outcome)| then(outcome) != Then::Done)
                 .map(|((name, _), outcome)| {
-                    debug!(transactional_id = %markers.transactional_id, partition = ?name, ?outcome, "marker isn't written yet");
-                    name
+                    debug!(transactional_id = %markers.transactional_id, partition = ?name, ?outcome, "marker isn't written");
+                    (then(&outcome) == Then::Again).then_some(name)
                 })
                 .collect(),
             Ok(_) => all(partitions),
@@ -153,15 +161,27 @@ async fn write(
     peer.write_markers(vec![marker]).await
 }
 
+/// What an outcome means for the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// The partition needs nothing more.
+    Done,
+    /// It still needs its marker.
+    Again,
+    /// Another coordinator sees to the transaction, and this one may not end it.
+    Stop,
+}
+
 /// A partition that the leader doesn't know is looked up again: this broker may know that it is gone, or the leader may
-/// not know yet that it was created.
-fn is_written(outcome: &MarkerOutcome) -> bool {
+/// not know yet that it was created. One that knows a newer epoch of the producer has no transaction of this one's open:
+/// an epoch begins only when what was open before has its marker.
+fn then(outcome: &MarkerOutcome) -> Then {
     match outcome {
-        MarkerOutcome::Written => true,
-        MarkerOutcome::NotLeader
-        | MarkerOutcome::UnknownPartition
-        | MarkerOutcome::Fenced
-        | MarkerOutcome::Retry(_) => false,
+        MarkerOutcome::Written | MarkerOutcome::ProducerFenced => Then::Done,
+        MarkerOutcome::NotLeader | MarkerOutcome::UnknownPartition | MarkerOutcome::Retry(_) => {
+            Then::Again
+        }
+        MarkerOutcome::CoordinatorFenced => Then::Stop,
     }
 }
 
@@ -190,4 +210,23 @@ fn by_leader(broker: &Broker, partitions: Vec<TopicPartition>) -> (ByLeader, Vec
         }
     }
     (leaders, without)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_markers_are_not_sent_for_ever() {
+        assert_eq!(then(&MarkerOutcome::Written), Then::Done);
+        assert_eq!(then(&MarkerOutcome::ProducerFenced), Then::Done);
+        assert_eq!(then(&MarkerOutcome::CoordinatorFenced), Then::Stop);
+        for passing in [
+            MarkerOutcome::NotLeader,
+            MarkerOutcome::UnknownPartition,
+            MarkerOutcome::Retry("full".to_owned()),
+        ] {
+            assert_eq!(then(&passing), Then::Again);
+        }
+    }
 }

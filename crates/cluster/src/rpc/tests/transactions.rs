@@ -37,7 +37,8 @@ async fn every_request_carries_all_it_has_and_its_answers() {
         MarkerOutcome::Written,
         MarkerOutcome::NotLeader,
         MarkerOutcome::UnknownPartition,
-        MarkerOutcome::Fenced,
+        MarkerOutcome::ProducerFenced,
+        MarkerOutcome::CoordinatorFenced,
         MarkerOutcome::Retry("full".to_owned()),
     ]);
     fake.write_markers.answers(outcomes.clone());
