@@ -51,8 +51,13 @@ fn is_end_to_end(program: &TestProgram) -> bool {
         .iter()
         .any(|target| is(program, "tests/clients", target))
         || is(program, "tests/cluster", "crash")
-        || is(program, "tests/cluster", "chaos")
+        || is_chaos(program)
         || is_model(program)
+}
+
+/// Random acts while clients write, and the same with transactions.
+fn is_chaos(program: &TestProgram) -> bool {
+    is(program, "tests/cluster", "chaos") || is(program, "tests/cluster", "transactions")
 }
 
 /// The handover and failover protocols as a model.
@@ -148,8 +153,8 @@ pub(crate) fn all() -> Vec<Suite> {
         ),
         programs(
             "chaos",
-            "a cluster under a hundred random acts",
-            |p| is(p, "tests/cluster", "chaos"),
+            "clusters under random acts: plain producers and groups, and transactions",
+            is_chaos,
             one_at_a_time,
             15,
         ),
@@ -173,6 +178,7 @@ mod tests {
             program("tests/clients", "a_new_target", true),
             program("tests/cluster", "crash", true),
             program("tests/cluster", "chaos", true),
+            program("tests/cluster", "transactions", true),
             program("tests/cluster", "tidegate_tests_cluster", false),
             program("crates/wal", "tidegate_wal", false),
         ] {

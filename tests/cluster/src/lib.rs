@@ -1,8 +1,9 @@
 //! The crash tests' parts: what is written ([`Mark`]), who writes and reads ([`Writers`], [`Readers`],
-//! [`Transactors`]), and the [`History`] and [`TransactionHistory`] with their checkers. The tests themselves are in `tests/`.
+//! [`Transactors`], [`Copier`]), and the [`History`] and [`TransactionHistory`] with their checkers. The tests themselves are in `tests/`.
 //!
 //! The checker is plain code over a history, with tests of its own: each way to lose a record is shown to be noticed.
 
+mod copies;
 mod group;
 mod history;
 mod mark;
@@ -12,6 +13,7 @@ mod transactions;
 mod transactors;
 mod writers;
 
+pub use copies::{Copier, CopyViolation, Copying, check_copy};
 pub use group::GroupMember;
 pub use history::{Acknowledged, History, Seen, Violation};
 pub use mark::Mark;

@@ -13,7 +13,7 @@ use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{Offset, TopicPartitionList};
 
@@ -23,6 +23,10 @@ use crate::transactions::{Attempt, Fate, SeenInTransaction, TransactionMark};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// One question about a partition's end.
 const ASKED: Duration = Duration::from_secs(10);
+
+/// Its thread serves the reports of deliveries: ending a transaction waits for those of all records, and an abort that
+/// nobody serves them to would wait for its whole time.
+pub(crate) type TransactionalProducer = ThreadedProducer<DefaultProducerContext>;
 
 type Attempts = Vec<((u32, u64), Attempt)>;
 
@@ -86,14 +90,14 @@ impl Worker {
         }
         // Ends what a failure may have left open.
         drop(client);
-        self.client()?;
+        drop(self.client()?);
         Ok(self.attempts)
     }
 
-    fn client(&self) -> Result<BaseProducer> {
+    fn client(&self) -> Result<TransactionalProducer> {
         let deadline = Instant::now() + 3 * PATIENCE;
         loop {
-            let client: BaseProducer = ClientConfig::new()
+            let client: TransactionalProducer = ClientConfig::new()
                 .set("bootstrap.servers", &self.brokers)
                 .set("transactional.id", format!("transactor-{}", self.number))
                 .set("transaction.timeout.ms", "30000")
@@ -116,7 +120,7 @@ impl Worker {
     }
 
     /// One transaction. An error says that this client is of no more use.
-    fn transaction(&mut self, client: &BaseProducer) -> Result<()> {
+    fn transaction(&mut self, client: &TransactionalProducer) -> Result<()> {
         let transaction = u64::try_from(self.attempts.len())?;
         let partitions: Vec<i32> = (0..self.random.random_range(1..8))
             .map(|_| self.random.random_range(0..self.partitions))
@@ -167,7 +171,7 @@ impl Worker {
         }
     }
 
-    fn abort(&mut self, client: &BaseProducer) -> Result<()> {
+    fn abort(&mut self, client: &TransactionalProducer) -> Result<()> {
         let deadline = Instant::now() + 3 * PATIENCE;
         loop {
             match client.abort_transaction(PATIENCE) {

@@ -15,9 +15,13 @@ use rand::{RngExt, SeedableRng};
 use tidegate_harness::{
     BrokerOptions, Cluster, Durability, RawClient, S3Server, Setting, Store, http_post, wait_for,
 };
-use tidegate_tests_cluster::{Fate, TransactionHistory, Transactors, read_committed};
+use tidegate_tests_cluster::{
+    Copier, Fate, TransactionHistory, Transactors, check_copy, read_committed,
+};
 
 const TOPIC: &str = "transactions";
+/// Where a copier brings all that is committed in it, offsets in its transactions too.
+const COPY: &str = "transactions-copied";
 const PARTITIONS: i32 = 8;
 const PRODUCERS: u32 = 4;
 const READY: Duration = Duration::from_secs(60);
@@ -55,9 +59,10 @@ fn chaos(durability: Durability) -> Result<()> {
         .set(Setting::UploadSizeBytes, 1 << 20);
     let mut cluster = Cluster::start(3, &options)?;
     let runtime = tokio::runtime::Runtime::new()?;
-    runtime.block_on(create_topic(&cluster.broker(1)?.bootstrap()))?;
+    runtime.block_on(create_topics(&cluster.broker(1)?.bootstrap()))?;
     let brokers = cluster.bootstrap();
     let transactors = Transactors::start(&brokers, TOPIC, PARTITIONS, PRODUCERS, seed);
+    let copying = Copier::start(&brokers, TOPIC, COPY, PARTITIONS);
     let started = Instant::now();
     for number in 0..acts {
         let act = random.random_range(0..100);
@@ -73,16 +78,24 @@ fn chaos(durability: Durability) -> Result<()> {
         attempts: transactors.finish()?.into_iter().collect(),
         seen: read_committed(&brokers, TOPIC, PARTITIONS, Duration::from_secs(90))?,
     };
+    let copies = copying.finish()?;
+    let copy = read_committed(&brokers, COPY, PARTITIONS, Duration::from_secs(90))?;
     let count = |fate| history.attempts.values().filter(|a| a.fate == fate).count();
     let committed = count(Fate::Committed);
     println!(
-        "{committed} transactions committed, {} aborted, {} unknown; {} records",
+        "{committed} transactions committed, {} aborted, {} unknown; {} records, copied in {copies} transactions",
         count(Fate::Aborted),
         count(Fate::Unknown),
         history.seen.len()
     );
     ensure!(u64::try_from(committed)? > acts, "the producers hardly ran");
-    let violations = history.check();
+    let of_the_copy = check_copy(&history.seen, &copy);
+    let violations: Vec<String> = history
+        .check()
+        .iter()
+        .map(ToString::to_string)
+        .chain(of_the_copy.iter().map(|v| format!("in the copy: {v}")))
+        .collect();
     violations
         .iter()
         .take(20)
@@ -99,7 +112,8 @@ fn act_once(act: u32, cluster: &mut Cluster, random: &mut StdRng) -> Result<()> 
     match act {
         0..40 => {
             let partition = random.random_range(0..PARTITIONS);
-            reassign(cluster, TOPIC, partition, id)
+            let topic = [TOPIC, COPY][random.random_range(0..2)];
+            reassign(cluster, topic, partition, id)
         }
         // The coordinators' own partitions move as well.
         40..65 => {
@@ -153,20 +167,24 @@ fn ask(cluster: &mut Cluster, path: &str, body: &str) -> Result<()> {
     })
 }
 
-async fn create_topic(brokers: &str) -> Result<()> {
-    let topic = CreatableTopic::default()
-        .with_name(TopicName(StrBytes::from_static_str(TOPIC)))
-        .with_num_partitions(PARTITIONS)
-        .with_replication_factor(3);
+async fn create_topics(brokers: &str) -> Result<()> {
+    let topics = [TOPIC, COPY].map(|name| {
+        CreatableTopic::default()
+            .with_name(TopicName(StrBytes::from_static_str(name)))
+            .with_num_partitions(PARTITIONS)
+            .with_replication_factor(3)
+    });
     let request = CreateTopicsRequest::default()
-        .with_topics(vec![topic])
+        .with_topics(topics.to_vec())
         .with_timeout_ms(30_000);
     let answer = RawClient::connect(brokers).await?.call(7, &request).await?;
-    let created = answer.topics.first().context("no answer for the topic")?;
-    ensure!(
-        created.error_code == 0,
-        "creating the topic answered {}",
-        created.error_code
-    );
+    for created in answer.topics {
+        let name = created.name.0.as_str();
+        ensure!(
+            created.error_code == 0,
+            "creating {name} answered {}",
+            created.error_code
+        );
+    }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
+use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tidegate_harness::Tools;
 
@@ -21,8 +21,11 @@ const PRODUCER: &str = "org.apache.kafka.tools.ConsoleProducer";
 const COPIER: &str = "org.apache.kafka.tools.TransactionalMessageCopier";
 const LOAD: &str = "org.apache.kafka.tools.ProducerPerformance";
 
-pub(crate) fn producer_at(brokers: &str, transactional_id: &str) -> Result<BaseProducer> {
-    let producer: BaseProducer = ClientConfig::new()
+/// Its thread serves the reports of deliveries, which ending a transaction waits for.
+pub(crate) type TransactionalProducer = ThreadedProducer<DefaultProducerContext>;
+
+pub(crate) fn producer_at(brokers: &str, transactional_id: &str) -> Result<TransactionalProducer> {
+    let producer: TransactionalProducer = ClientConfig::new()
         .set("bootstrap.servers", brokers)
         .set("transactional.id", transactional_id)
         .set("transaction.timeout.ms", "60000")
@@ -33,7 +36,7 @@ pub(crate) fn producer_at(brokers: &str, transactional_id: &str) -> Result<BaseP
 }
 
 pub(crate) fn send(
-    producer: &BaseProducer,
+    producer: &TransactionalProducer,
     topic: &str,
     partition: i32,
     value: &str,
@@ -147,7 +150,7 @@ fn a_successor_aborts_what_its_predecessor_left_open_and_fences_it() -> Result<(
 #[test]
 fn a_transaction_that_is_left_alone_is_aborted_in_time() -> Result<()> {
     let topic = create_topic("txn")?;
-    let producer: BaseProducer = ClientConfig::new()
+    let producer: TransactionalProducer = ClientConfig::new()
         .set("bootstrap.servers", brokers())
         .set("transactional.id", unique("txn-id"))
         .set("transaction.timeout.ms", "2000")

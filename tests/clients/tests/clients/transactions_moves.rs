@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
-use rdkafka::producer::{BaseProducer, Producer};
+use rdkafka::producer::Producer;
 use tidegate_harness::{BrokerOptions, Cluster, Durability, S3Server, Setting, Store, http_post};
 
 use crate::support::unique;
-use crate::transactions::{producer_at, read, send};
+use crate::transactions::{TransactionalProducer, producer_at, read, send};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PARTITIONS: i32 = 4;
@@ -54,7 +54,7 @@ fn move_all(addresses: &[String], moves: &[(&str, i32)], to: u32) -> Result<()> 
 }
 
 /// Ends one transaction, asking again while that is allowed.
-fn end(producer: &BaseProducer, commit: bool) -> Result<()> {
+fn end(producer: &TransactionalProducer, commit: bool) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let ended = if commit {
@@ -107,12 +107,13 @@ fn transactions_survive_moves(durability: Durability) -> Result<()> {
                     &[("__transaction_state", partition_of(&name))],
                     to,
                 )?;
-                std::thread::sleep(Duration::from_millis(150));
+                // librdkafka looks for a coordinator that moved twice in a second at most.
+                std::thread::sleep(Duration::from_millis(700));
                 let data: Vec<(&str, i32)> = (0..PARTITIONS)
                     .map(|index| (topic.as_str(), index))
                     .collect();
                 move_all(&addresses, &data, to)?;
-                std::thread::sleep(Duration::from_millis(150));
+                std::thread::sleep(Duration::from_millis(700));
                 rounds += 1;
             }
             Ok(rounds)
