@@ -118,9 +118,9 @@ fn one_round_moves_and_fails_over_and_loses_nothing() -> Result<()> {
     assert_eq!(number("acknowledged"), number("read"));
     let failed_over = named(&events, "failed_over");
     let gap = &failed_over.first().context("no failover")?["write_gap_ms"]["max_ms"];
-    // A dead broker isn't noticed before its session ends: else nothing was killed.
+    // A killed broker's partitions are written to again after several round trips: else nothing was killed.
     ensure!(
-        gap.as_f64().is_some_and(|ms| ms > 500.0),
+        gap.as_f64().is_some_and(|ms| ms > 5.0),
         "a failover without a gap: {gap}"
     );
     assert_eq!(named(&events, "returned").len(), 1);
