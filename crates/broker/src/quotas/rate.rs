@@ -130,8 +130,8 @@ fn burst(limit: f64) -> f64 {
 
 /// At most what fits into the protocol's field.
 fn milliseconds(ms: f64) -> Duration {
-    // A float goes to the nearest integer there is; the protocol's field has 31 bits.
-    Duration::from_millis((ms.round() as u64).min(u64::from(i32::MAX.unsigned_abs())))
+    // Up, since whoever waits so long must then be served. A float beyond all integers becomes the largest one; the protocol's field has 31 bits.
+    Duration::from_millis((ms.ceil() as u64).min(u64::from(i32::MAX.unsigned_abs())))
 }
 
 #[cfg(test)]

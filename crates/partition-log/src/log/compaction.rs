@@ -70,7 +70,9 @@ impl PartitionLog {
         cleaned_end: Option<Offset>,
     ) {
         let mut state = self.state.lock();
+        let mut compacted = cleaned_end.unwrap_or(Offset::ZERO);
         if let Some((range, segments)) = swapped {
+            compacted = compacted.max(range.end());
             state.segments.swap(range, segments);
             let log_start = state.log_start;
             state.segments.drop_below(log_start);
@@ -82,6 +84,11 @@ impl PartitionLog {
                 state.aborted_forgotten += 1;
             }
         }
+        // The tail may still hold these records as they were written, aborted ones among them.
+        let below = compacted.min(state.stored_end);
+        let freed = state.tail.drop_below(below);
+        drop(state);
+        self.context.tail_budget.released(freed);
     }
 
     /// How often aborted transactions were forgotten.

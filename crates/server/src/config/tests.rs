@@ -85,7 +85,7 @@ fn defaults_can_be_used_and_are_shown_as_they_are_written() {
     }
     assert_eq!(config.effective["store.url"].text, "./tidegate-data/store");
     assert_eq!(config.effective["kafka.advertise"].text, "127.0.0.1:9092");
-    assert_eq!(config.effective["memory.tail_bytes"].text, "96MiB");
+    assert_eq!(config.effective["memory.tail_bytes"].text, "80MiB");
     assert!(config.topic_defaults.is_empty());
 }
 

@@ -170,11 +170,11 @@ fn javas_consumer_reads_in_a_consumer_group_and_the_tools_show_it() -> Result<()
             &count,
             "--timeout-ms",
             "30000",
-            "--consumer-property",
+            "--command-property",
             "group.protocol=consumer",
-            "--consumer-property",
+            "--command-property",
             "auto.offset.reset=earliest",
-            "--consumer-property",
+            "--command-property",
             &assignor,
         ];
         arguments.extend(what);
