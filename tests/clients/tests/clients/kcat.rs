@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::support::{brokers, create_topic, expect_values, run, stored_codecs, unique, values};
+use crate::support::{
+    brokers, create_topic, expect_stored_codec, expect_values, run, unique, values,
+};
 
 const COUNT: usize = 300;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -36,7 +38,7 @@ fn kcat_round_trips_and_really_compresses() -> Result<()> {
             &["-P", "-t", &topic, "-z", codec, "-X", "linger.ms=50"],
             Some(&input),
         )?;
-        assert_eq!(stored_codecs(&topic)?, [code], "{codec}");
+        expect_stored_codec(&topic, codec, code)?;
         let consumed = kcat(&["-C", "-t", &topic, "-o", "beginning", "-e", "-q"], None)?;
         expect_values(codec, consumed.lines(), COUNT)?;
     }

@@ -10,7 +10,7 @@ use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 use crate::support::{
-    PARTITIONS, brokers, committed_sum, create_topic, expect_values, stored_codecs, unique,
+    PARTITIONS, brokers, committed_sum, create_topic, expect_stored_codec, expect_values, unique,
 };
 
 const COUNT: usize = 600;
@@ -71,7 +71,7 @@ fn records_round_trip_in_every_codec_and_in_order() -> Result<()> {
     for (codec, code) in [("none", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3)] {
         let topic = create_topic("rdkafka")?;
         produce(&topic, codec, 0, COUNT)?;
-        assert_eq!(stored_codecs(&topic)?, [code], "{codec}");
+        expect_stored_codec(&topic, codec, code)?;
         let consumer = consumer("unused", "range")?;
         let mut assignment = TopicPartitionList::new();
         for partition in 0..PARTITIONS {
