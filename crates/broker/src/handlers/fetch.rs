@@ -230,10 +230,8 @@ impl Round<'_> {
         let topic = self
             .broker
             .topic(self.catalog, (&target.key.topic).into())?;
-        let log = self.broker.led_log(&topic, target.key.index)?;
-        self.broker
-            .check_leader_epoch(&log, target.want.current_leader_epoch)?;
-        Ok(log)
+        let claimed = target.want.current_leader_epoch;
+        self.broker.readable(&topic, target.key.index, claimed)
     }
 
     async fn read(

@@ -50,14 +50,9 @@ pub(crate) async fn list_offsets(
         let mut answer = ListOffsetsTopicResponse::default().with_name(topic.name);
         for wanted in &topic.partitions {
             let (index, epoch) = (wanted.partition_index, wanted.current_leader_epoch);
-            let log = match &found {
-                Ok(topic) => {
-                    broker
-                        .log_for_read(topic, index, epoch, &mut patience)
-                        .await
-                }
-                Err(code) => Err(*code),
-            };
+            let log = broker
+                .log_for_read(&found, index, epoch, &mut patience)
+                .await;
             let result = match log {
                 Ok(log) => list_one(broker, &log, wanted, isolation, version).await,
                 Err(code) => Err(code),
@@ -152,14 +147,9 @@ pub(crate) async fn offset_for_leader_epoch(
         let mut answer = OffsetForLeaderTopicResult::default().with_topic(topic.topic);
         for wanted in &topic.partitions {
             let (index, epoch) = (wanted.partition, wanted.current_leader_epoch);
-            let log = match &found {
-                Ok(topic) => {
-                    broker
-                        .log_for_read(topic, index, epoch, &mut patience)
-                        .await
-                }
-                Err(code) => Err(*code),
-            };
+            let log = broker
+                .log_for_read(&found, index, epoch, &mut patience)
+                .await;
             let result = log.and_then(|log| epoch_end(&log, wanted));
             let partition = EpochEndOffset::default().with_partition(wanted.partition);
             answer.partitions.push(match result {
@@ -211,13 +201,8 @@ pub(crate) async fn delete_records(
             });
         let mut answer = DeleteRecordsTopicResult::default().with_name(topic.name);
         for wanted in topic.partitions {
-            let log = match &found {
-                Ok(topic) => {
-                    let index = wanted.partition_index;
-                    broker.log_for_read(topic, index, -1, &mut patience).await
-                }
-                Err(code) => Err(*code),
-            };
+            let index = wanted.partition_index;
+            let log = broker.log_for_read(&found, index, -1, &mut patience).await;
             let result = match log {
                 Ok(log) => delete_before(broker, &log, wanted.offset).await,
                 Err(code) => Err(code),

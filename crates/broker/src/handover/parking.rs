@@ -56,15 +56,17 @@ impl Broker {
         }
     }
 
-    /// The log to read, for a client that takes `claimed` for its leader epoch (−1: it doesn't say). Waits for what
-    /// the client knows and this broker doesn't yet: a leader that is named must serve (KIP-320, KIP-951).
+    /// The log to read of a topic that was looked for, for a client that takes `claimed` for its leader epoch (−1: it
+    /// doesn't say). Waits for what the client knows and this broker doesn't yet: a leader that is named must serve
+    /// (KIP-320, KIP-951).
     pub(crate) async fn log_for_read(
         &self,
-        topic: &TopicImage,
+        found: &Result<Arc<TopicImage>, ErrorCode>,
         index: i32,
         claimed: i32,
         patience: &mut Patience,
     ) -> Result<Arc<PartitionLog>, ErrorCode> {
+        let topic = found.as_ref().map_err(|code| *code)?;
         if let Ok(log) = self.readable(topic, index, claimed) {
             return Ok(log);
         }
@@ -112,7 +114,8 @@ impl Broker {
         timeout_at(deadline, rung).await.is_ok()
     }
 
-    fn readable(
+    /// The log that this broker leads, under the leader epoch that a client takes for its own, as of now.
+    pub(crate) fn readable(
         &self,
         topic: &TopicImage,
         index: i32,
