@@ -33,10 +33,7 @@ pub(crate) async fn describe_producers(
         let found = broker.topic(&catalog, TopicRef::Name(topic.name.0.as_str()));
         let mut answer = TopicResponse::default().with_name(topic.name);
         for index in topic.partition_indexes {
-            let log = match &found {
-                Ok(topic) => broker.log_for_read(topic, index, -1, &mut patience).await,
-                Err(code) => Err(*code),
-            };
+            let log = broker.log_for_read(&found, index, -1, &mut patience).await;
             let producers = log.and_then(|log| log.producers().map_err(|e| ErrorCode::from(&e)));
             let partition = PartitionResponse::default().with_partition_index(index);
             answer.partitions.push(match producers {
