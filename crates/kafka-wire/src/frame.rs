@@ -139,9 +139,9 @@ impl FrameReader {
         self.trusted = true;
     }
 
-    /// The length of the frame that has begun and isn't complete, for admitting its memory early.
-    pub fn announced_bytes(&self) -> Option<usize> {
-        self.partial.as_ref().map(|partial| partial.length)
+    /// What has arrived of the frame that has begun and isn't complete, for admitting its memory as it grows.
+    pub fn arrived_bytes(&self) -> Option<usize> {
+        self.partial.as_ref().map(|partial| partial.buffer.len())
     }
 
     /// Memory this reader holds now.

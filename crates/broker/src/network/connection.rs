@@ -39,6 +39,9 @@ pub(super) enum Outgoing {
 /// Pieces written by one system call at most.
 const SLICES: usize = 64;
 
+/// Read at once at most: what a connection may hold that isn't admitted yet.
+const READ_BYTES: usize = 64 << 10;
+
 /// Why a connection ended, if not because the client closed it.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
@@ -164,32 +167,28 @@ async fn read_requests(
     }
 }
 
-/// Reads one frame. Its memory is admitted as soon as its length is known, so that too many large requests wait
-/// in the kernel's buffers instead of ours.
+/// Reads one frame. What has arrived of it is admitted before more is read, so that too many large requests wait in
+/// the kernel's buffers instead of ours.
 async fn next_frame(
     socket: &mut OwnedReadHalf,
     frames: &mut FrameReader,
     admission: &Admission,
     limits: &NetworkLimits,
 ) -> Result<(BytesMut, Admitted), Ended> {
-    let mut admitted: Option<Admitted> = None;
+    let mut admitted = Admitted::default();
     loop {
-        let begun = frames.announced_bytes();
-        if let Some(bytes) = begun
-            && admitted.is_none()
-        {
-            admitted = Some(admission.admit(bytes).await);
+        let arrived = frames.arrived_bytes();
+        if let Some(bytes) = arrived {
+            admission.cover(&mut admitted, bytes).await;
         }
         match frames.step()? {
             Step::Frame(frame) => {
-                let admitted = match admitted {
-                    Some(admitted) => admitted,
-                    None => admission.admit(frame.len()).await,
-                };
+                admission.cover(&mut admitted, frame.len()).await;
                 return Ok((frame, admitted));
             }
             Step::Read(mut target) => {
-                let (patience, late) = match begun {
+                target.set_limit(target.limit().min(READ_BYTES));
+                let (patience, late) = match arrived {
                     Some(_) => (limits.frame_timeout, Ended::Stalled),
                     None => (limits.idle, Ended::Idle),
                 };

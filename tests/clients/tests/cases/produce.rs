@@ -93,11 +93,19 @@ async fn a_frame_above_the_limit_closes_the_connection_and_takes_no_memory() -> 
         client.send_bytes(&[0, 3, 0, 1]).await?;
         promising.push(client);
     }
-    let answer = RawClient::connect(&broker.bootstrap())
-        .await?
-        .call(1, &MetadataRequest::default().with_topics(Some(Vec::new())))
-        .await?;
-    assert_eq!(answer.brokers.len(), 1);
+    let mut client = RawClient::connect(&broker.bootstrap()).await?;
+    let metadata = MetadataRequest::default().with_topics(Some(Vec::new()));
+    assert_eq!(client.call(1, &metadata).await?.brokers.len(), 1);
+    // What they have announced doesn't hold back who sends.
+    let topic = create_topic(
+        &mut client,
+        "meanwhile",
+        1,
+        &[("max.message.bytes", "30000000")],
+    )
+    .await?;
+    let large = TestBatch::of_values(now_ms(), [vec![b'v'; 20_000_000]]).encode();
+    assert_eq!(produce_ok(&mut client, &topic, 0, large).await?, 0);
     if !is_kafka() {
         let grown = broker.process()?.resident_bytes()?.saturating_sub(before);
         // 1.8 GB were announced; the rest is what a broker takes for itself in its first seconds.
