@@ -112,6 +112,7 @@ impl Election {
         let active = self.shared.active.clone();
         // Cancel-safe: a term's tasks are children of the same owner and end with it; the lease then lapses.
         tokio::select! {
+            biased;
             () = token.cancelled() => {}
             () = self.elect() => {}
         }
@@ -152,9 +153,11 @@ impl Election {
         self.judge(newest)
     }
 
-    /// Says once that the lease can't be reached, and tries again later.
+    /// Says once that the lease can't be reached, and tries again later. A request that a shutdown cut off says nothing
+    /// of the store.
     fn failed(&mut self, error: &LeaseFailure, what: &'static str) -> Turn {
-        if !std::mem::replace(&mut self.failing, true) {
+        let stopping = self.tasks.token().is_cancelled();
+        if !stopping && !std::mem::replace(&mut self.failing, true) {
             tracing::warn!(%error, "{what}");
         }
         Turn::Rest(self.backoff.next())
