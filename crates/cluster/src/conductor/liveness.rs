@@ -98,7 +98,8 @@ pub(crate) async fn watch(core: Arc<Core>) {
         }
         let overslept = asleep.elapsed().saturating_sub(core.options.tick);
         if overslept > core.options.session_timeout / 2 {
-            // This process was paused, so it heard nobody, whoever spoke. By now there may be another controller.
+            // This process was paused, so it heard nobody, whoever spoke. By now there may be another controller, and a
+            // broker's life isn't stored, so no fence would keep the wrong picture from this broker's clients.
             tracing::warn!(
                 ?overslept,
                 "the controller was paused; the brokers' silence meanwhile doesn't count"

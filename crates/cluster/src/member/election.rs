@@ -112,6 +112,7 @@ impl Election {
         let active = self.shared.active.clone();
         // Cancel-safe: a term's tasks are children of the same owner and end with it; the lease then lapses.
         tokio::select! {
+            // First the token: a request to the store that the shutdown cut off says nothing of the store.
             biased;
             () = token.cancelled() => {}
             () = self.elect() => {}
@@ -153,11 +154,9 @@ impl Election {
         self.judge(newest)
     }
 
-    /// Says once that the lease can't be reached, and tries again later. A request that a shutdown cut off says nothing
-    /// of the store.
+    /// Says once that the lease can't be reached, and tries again later.
     fn failed(&mut self, error: &LeaseFailure, what: &'static str) -> Turn {
-        let stopping = self.tasks.token().is_cancelled();
-        if !stopping && !std::mem::replace(&mut self.failing, true) {
+        if !std::mem::replace(&mut self.failing, true) {
             tracing::warn!(%error, "{what}");
         }
         Turn::Rest(self.backoff.next())
