@@ -11,7 +11,7 @@ use kafka_protocol::messages::{
     DescribeLogDirsRequest, DescribeLogDirsResponse, TopicName as WireTopicName,
 };
 
-use super::metadata::controller_id;
+use super::metadata::{controller_id, is_named};
 use super::{CLUSTER_OPERATIONS, OPERATIONS_NOT_ASKED, text};
 use crate::broker::Broker;
 use crate::error_code::ErrorCode;
@@ -36,14 +36,14 @@ pub(crate) fn describe_cluster(
     let image = &catalog.image;
     let brokers = image
         .brokers()
-        .filter(|b| b.alive || request.include_fenced_brokers)
+        .filter(|b| is_named(broker, b) || request.include_fenced_brokers)
         .map(|b| {
             DescribeClusterBroker::default()
                 .with_broker_id(WireBrokerId(b.id.to_wire()))
                 .with_host(text(b.kafka.host.as_str()))
                 .with_port(i32::from(b.kafka.port))
                 .with_rack(b.rack.as_deref().map(text))
-                .with_is_fenced(!b.alive)
+                .with_is_fenced(!is_named(broker, b))
         })
         .collect();
     DescribeClusterResponse::default()

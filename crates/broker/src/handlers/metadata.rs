@@ -14,7 +14,7 @@ use kafka_protocol::messages::{
     BrokerId as WireBrokerId, DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse,
     MetadataRequest, MetadataResponse, TopicName as WireTopicName,
 };
-use tidegate_metadata::{ClusterImage, PartitionImage, TopicImage};
+use tidegate_metadata::{BrokerImage, ClusterImage, PartitionImage, TopicImage};
 use tidegate_types::TopicName;
 use uuid::Uuid;
 
@@ -58,7 +58,7 @@ pub(crate) async fn metadata(
         .with_brokers(
             image
                 .brokers()
-                .filter(|b| b.alive)
+                .filter(|b| is_named(broker, b))
                 .map(broker_answer)
                 .collect(),
         )
@@ -72,6 +72,12 @@ pub(crate) async fn metadata(
     response
 }
 
+/// Whether clients are told of it as one that lives. The broker that answers always is, whatever its picture says of
+/// it (a paused controller may have taken all for dead): a client that is told of nobody has nobody left to ask.
+pub(crate) fn is_named(broker: &Broker, other: &BrokerImage) -> bool {
+    other.alive || other.id == broker.id
+}
+
 /// The controller's id as clients may use it: a live broker, or −1.
 pub(crate) fn controller_id(image: &ClusterImage) -> i32 {
     image
@@ -80,7 +86,7 @@ pub(crate) fn controller_id(image: &ClusterImage) -> i32 {
         .map_or(-1, |id| id.to_wire())
 }
 
-fn broker_answer(broker: &tidegate_metadata::BrokerImage) -> MetadataResponseBroker {
+fn broker_answer(broker: &BrokerImage) -> MetadataResponseBroker {
     MetadataResponseBroker::default()
         .with_node_id(WireBrokerId(broker.id.to_wire()))
         .with_host(text(broker.kafka.host.as_str()))

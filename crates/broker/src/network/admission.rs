@@ -49,15 +49,14 @@ impl Admission {
         if held >= wanted || admitted.overdraft.is_some() {
             return;
         }
-        let more = self.permits.clone().acquire_many_owned(wanted - held);
-        if held == 0 {
-            return admitted.take(more.await.expect("the semaphore is never closed"));
-        }
-        // It holds what others wait for. Cancel-safe: a permit that wasn't handed out stays where it is.
+        // Cancel-safe: a permit that wasn't handed out stays where it is.
         tokio::select! {
             biased;
-            more = more => admitted.take(more.expect("the semaphore is never closed")),
-            only = self.overdraft.clone().acquire_owned() => {
+            more = self.permits.clone().acquire_many_owned(wanted - held) => {
+                admitted.take(more.expect("the semaphore is never closed"));
+            }
+            // Only for who holds what others wait for.
+            only = self.overdraft.clone().acquire_owned(), if held > 0 => {
                 admitted.overdraft = Some(only.expect("the semaphore is never closed"));
             }
         }

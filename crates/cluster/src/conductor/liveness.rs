@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tidegate_metadata::api::{BrokerView, SetAlive};
 use tidegate_metadata::{ClusterImage, ImageVersion};
 use tidegate_types::{BrokerEpoch, BrokerId};
+use tokio::time::Instant;
 
 use super::metrics::gauge;
 use super::sessions::Life;
@@ -86,6 +87,7 @@ pub(crate) async fn watch(core: Arc<Core>) {
             }
         }
         look(&core).await;
+        let asleep = Instant::now();
         // Cancel-safe: all three only wake.
         tokio::select! {
             changed = images.changed() => if changed.is_err() {
@@ -93,6 +95,16 @@ pub(crate) async fn watch(core: Arc<Core>) {
             },
             () = core.died.notified() => {}
             () = tokio::time::sleep(core.options.tick) => {}
+        }
+        let overslept = asleep.elapsed().saturating_sub(core.options.tick);
+        if overslept > core.options.session_timeout / 2 {
+            // This process was paused, so it heard nobody, whoever spoke. By now there may be another controller, and a
+            // broker's life isn't stored, so no fence would keep the wrong picture from this broker's clients.
+            tracing::warn!(
+                ?overslept,
+                "the controller was paused; the brokers' silence meanwhile doesn't count"
+            );
+            core.sessions.excuse(overslept, core.clock.now());
         }
     }
 }

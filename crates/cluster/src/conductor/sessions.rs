@@ -189,6 +189,14 @@ impl Sessions {
         true
     }
 
+    /// Doesn't count the last `pause` as anybody's silence: nobody listened.
+    pub(crate) fn excuse(&self, pause: std::time::Duration, now: Instant) {
+        let mut table = self.table.lock();
+        for heard in table.entries.values_mut().filter_map(|e| e.heard.as_mut()) {
+            *heard = (*heard + pause).min(now);
+        }
+    }
+
     /// Whether a registration lives.
     pub(crate) fn life(
         &self,
@@ -386,5 +394,40 @@ impl Feed {
         };
         self.sent = Some(newest);
         Some(FeedItem::Image(Box::new(delta)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_pause_of_the_controller_is_nobodys_silence() {
+        let (one, two) = (
+            BrokerId::new(1).expect("valid"),
+            BrokerId::new(2).expect("valid"),
+        );
+        let epoch = BrokerEpoch::new(1);
+        let (started, timeout) = (Instant::now(), Duration::from_secs(2));
+        let sessions = Sessions::default();
+        sessions.notice(one, epoch, started, false);
+        sessions.notice(two, epoch, started, true);
+        let life = |broker, now| sessions.life(broker, epoch, now, timeout);
+        let woken = started + Duration::from_secs(6);
+        assert_eq!(life(one, woken), Life::Silent);
+        sessions.excuse(Duration::from_secs(5), woken);
+        assert_eq!(life(one, woken), Life::Presumed);
+        assert_eq!(life(two, woken), Life::Silent, "known to be dead");
+        let later = woken + Duration::from_millis(1_500);
+        assert_eq!(life(one, later), Life::Silent, "its own silence counts on");
+        // Whoever spoke in the middle of it isn't heard in the future.
+        sessions.excuse(Duration::from_secs(60), later);
+        assert_eq!(life(one, later + timeout), Life::Presumed);
+        assert_eq!(
+            life(one, later + timeout + Duration::from_millis(1)),
+            Life::Silent
+        );
     }
 }

@@ -112,6 +112,8 @@ impl Election {
         let active = self.shared.active.clone();
         // Cancel-safe: a term's tasks are children of the same owner and end with it; the lease then lapses.
         tokio::select! {
+            // First the token: a request to the store that the shutdown cut off says nothing of the store.
+            biased;
             () = token.cancelled() => {}
             () = self.elect() => {}
         }
