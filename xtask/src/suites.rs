@@ -52,12 +52,18 @@ fn is_end_to_end(program: &TestProgram) -> bool {
         .any(|target| is(program, "tests/clients", target))
         || is(program, "tests/cluster", "crash")
         || is_chaos(program)
+        || is_application(program)
         || is_model(program)
 }
 
 /// Random acts while clients write, and the same with transactions.
 fn is_chaos(program: &TestProgram) -> bool {
     is(program, "tests/cluster", "chaos") || is(program, "tests/cluster", "transactions")
+}
+
+/// What people run on a cluster: Streams, Connect, Flink.
+fn is_application(program: &TestProgram) -> bool {
+    is(program, "tests/applications", "applications")
 }
 
 /// The handover and failover protocols as a model.
@@ -145,6 +151,13 @@ pub(crate) fn all() -> Vec<Suite> {
             20,
         ),
         programs(
+            "applications",
+            "Kafka Streams, Kafka Connect and Flink while brokers move partitions and die",
+            is_application,
+            one_at_a_time,
+            20,
+        ),
+        programs(
             "crash",
             "kill -9 at random moments",
             |p| is(p, "tests/cluster", "crash"),
@@ -176,6 +189,7 @@ mod tests {
         for program in [
             program("tests/clients", "cases", true),
             program("tests/clients", "a_new_target", true),
+            program("tests/applications", "applications", true),
             program("tests/cluster", "crash", true),
             program("tests/cluster", "chaos", true),
             program("tests/cluster", "transactions", true),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{Broker, BrokerOptions, Store};
+use crate::{Broker, BrokerOptions, Store, http_post, wait_for};
 
 /// The brokers of one cluster, numbered from 1.
 #[derive(Debug)]
@@ -51,6 +51,29 @@ impl Cluster {
     /// All brokers.
     pub fn brokers(&mut self) -> &mut [Broker] {
         &mut self.brokers
+    }
+
+    /// Asks for a partition to be moved. That the target is down, or that there is no such partition yet, is an answer
+    /// like any other.
+    pub fn reassign(&self, topic: &str, partition: u32, to: u32) -> Result<()> {
+        let body =
+            format!(r#"{{"moves":[{{"topic":"{topic}","partition":{partition},"to":{to}}}]}}"#);
+        self.post("/v1/reassignments", &body)
+    }
+
+    /// Posts to the admin API of the first broker that answers.
+    pub fn post(&self, path: &str, body: &str) -> Result<()> {
+        let addresses: Vec<String> = self.brokers.iter().map(Broker::admin_address).collect();
+        wait_for(
+            "an answer of the admin API",
+            Duration::from_secs(60),
+            || {
+                addresses.iter().find_map(|address| {
+                    let answer = http_post(address, path, body, Duration::from_secs(30)).ok()?;
+                    (answer.status < 500).then_some(())
+                })
+            },
+        )
     }
 
     /// All brokers' addresses, for Kafka clients.

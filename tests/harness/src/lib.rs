@@ -13,6 +13,7 @@
 mod batch;
 mod broker;
 mod cluster;
+mod connect;
 mod credentials;
 mod fault_proxy;
 mod http;
@@ -28,6 +29,7 @@ mod wire;
 pub use batch::{DecodedBatch, DecodedRecord, TestBatch, TestCodec, TestRecord, decode_batches};
 pub use broker::{Broker, tidegate_binary};
 pub use cluster::Cluster;
+pub use connect::ConnectWorker;
 pub use credentials::CredentialService;
 pub use fault_proxy::{Action, FaultProxy, LoggedRequest, Operation, RuleId, S3Request};
 pub use http::{HttpResponse, http_get, http_post};

@@ -88,6 +88,10 @@ pub enum Setting {
     WalFileBytes,
     /// Whether the controller evens out load by itself, `true` or `false`.
     Balance,
+    /// Partitions of `__consumer_offsets`.
+    OffsetsPartitions,
+    /// Partitions of `__transaction_state`.
+    TransactionStatePartitions,
 }
 
 impl Setting {
@@ -101,6 +105,8 @@ impl Setting {
             Self::MaxRequestBytes => "socket.request.max.bytes",
             Self::RetentionCheckMs => "log.retention.check.interval.ms",
             Self::CompactionCheckMs => "log.cleaner.backoff.ms",
+            Self::OffsetsPartitions => "offsets.topic.num.partitions",
+            Self::TransactionStatePartitions => "transaction.state.log.num.partitions",
             Self::UploadSizeBytes
             | Self::UploadAgeMs
             | Self::CompactionMinDirtyBytes
@@ -129,6 +135,8 @@ impl Setting {
             Self::WalCapacityBytes => ("TIDEGATE_WAL_CAPACITY_BYTES", ""),
             Self::WalFileBytes => ("TIDEGATE_WAL_FILE_BYTES", ""),
             Self::Balance => ("TIDEGATE_CLUSTER_BALANCE", ""),
+            Self::OffsetsPartitions => ("TIDEGATE_GROUPS_OFFSETS_PARTITIONS", ""),
+            Self::TransactionStatePartitions => ("TIDEGATE_TRANSACTIONS_STATE_PARTITIONS", ""),
         };
         (name, format!("{value}{unit}"))
     }

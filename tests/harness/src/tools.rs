@@ -52,9 +52,19 @@ impl Tools {
         Ok(format!("{}/*", self.path("kafka-4.4.0/lib")?.display()))
     }
 
-    /// Class path of Kafka Connect 4.4.0.
+    /// Class path of Kafka Connect 4.3.1.
     pub fn connect_classpath(&self) -> Result<String> {
-        Ok(format!("{}/*", self.path("connect-4.4.0/lib")?.display()))
+        Ok(format!("{}/*", self.path("connect-4.3.1/lib")?.display()))
+    }
+
+    /// Class path of Kafka Streams 4.4.0.
+    pub fn streams_classpath(&self) -> Result<String> {
+        Ok(format!("{}/*", self.path("streams-4.4.0/lib")?.display()))
+    }
+
+    /// Class path of Flink 2.2.0 and its Kafka connector.
+    pub fn flink_classpath(&self) -> Result<String> {
+        Ok(format!("{}/*", self.path("flink-2.2.0/lib")?.display()))
     }
 
     /// franz-go's own test binary for `pkg/kgo`.

@@ -1,5 +1,5 @@
 //! Apache Kafka's jars: command-line clients for the tests, and the broker that performance is compared with; and those
-//! of Kafka Connect.
+//! of Kafka Connect, Kafka Streams and Flink.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,14 @@ pub(super) fn install(tools: &Path) -> Result<()> {
 
 /// Those of Kafka Connect, which bring an HTTP server along.
 pub(super) fn install_connect(tools: &Path) -> Result<()> {
-    install_project(tools, "connect-4.4.0", "tests/clients/java/connect/pom.xml")
+    install_project(tools, "connect-4.3.1", "tests/clients/java/connect/pom.xml")
+}
+
+/// Those of Kafka Streams and of Flink with its Kafka connector.
+pub(super) fn install_applications(tools: &Path) -> Result<()> {
+    let project = |name: &str| format!("tests/applications/java/{name}/pom.xml");
+    install_project(tools, "streams-4.4.0", &project("streams"))?;
+    install_project(tools, "flink-2.2.0", &project("flink"))
 }
 
 fn install_project(tools: &Path, name: &str, project: &str) -> Result<()> {

