@@ -82,12 +82,20 @@ pub struct JavaAnswer {
     pub p999_ms: f64,
 }
 
+/// Whether Kafka's performance client writes in transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Transactions {
+    None,
+    EachTenthOfASecond,
+}
+
 /// Runs `org.apache.kafka.tools.ProducerPerformance` with its default batches.
 pub fn java_produce(
     library: &Path,
     bootstrap: &str,
     topic: &str,
     records: u64,
+    transactions: Transactions,
 ) -> Result<JavaAnswer> {
     let mut command = Command::new("java");
     command
@@ -98,6 +106,11 @@ pub fn java_produce(
         .args(["--num-records", &records.to_string()])
         .args(["--record-size", "1024", "--throughput", "-1"])
         .args(["--command-property", "acks=all"]);
+    if transactions == Transactions::EachTenthOfASecond {
+        command
+            .args(["--transactional-id", topic])
+            .args(["--transaction-duration-ms", "100"]);
+    }
     let text = output_of(&mut command)?;
     java_answer(&text)
         .with_context(|| format!("can't read the performance client's answer:\n{text}"))

@@ -45,7 +45,7 @@ pub fn verdicts(results: &Results) -> Vec<Verdict> {
         .collect()
 }
 
-const GOALS: [Goal; 20] = [
+const GOALS: [Goal; 22] = [
     Goal {
         text: "produce throughput, local ÷ Kafka",
         limit: Limit::AtLeast(1.0),
@@ -182,6 +182,16 @@ const GOALS: [Goal; 20] = [
         found: |r| of_raw_put(r, Metric::AckP99, Metric::RawPutP99),
     },
     Goal {
+        text: "transactional produce ÷ plain produce, local",
+        limit: Limit::AtLeast(0.8),
+        found: |r| of_itself(r, Metric::Throughput, Metric::PlainThroughput),
+    },
+    Goal {
+        text: "read_committed ÷ read_uncommitted, local",
+        limit: Limit::AtLeast(0.95),
+        found: |r| of_itself(r, Metric::ReadCommitted, Metric::ReadUncommitted),
+    },
+    Goal {
         text: "end to end p99 − acknowledge p99, local, ms",
         limit: Limit::AtMost(5.0),
         found: |r| {
@@ -245,6 +255,13 @@ fn ratio(
         .median(scenario, metric, to)
         .filter(|base| *base > 0.0)?;
     Some(results.median(scenario, metric, of)? / base)
+}
+
+/// Of the transactions' scenario, both by Tidegate.
+fn of_itself(results: &Results, of: Metric, to: Metric) -> Option<f64> {
+    let median = |metric| results.median(Scenario::Transactions, metric, Column::Local);
+    let base = median(to).filter(|base| *base > 0.0)?;
+    Some(median(of)? / base)
 }
 
 fn of_raw_put(results: &Results, ack: Metric, raw: Metric) -> Option<f64> {

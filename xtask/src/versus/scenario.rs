@@ -1,5 +1,7 @@
 //! The work each system is put through.
 
+mod transactions;
+
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -7,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum;
 
-use super::client::{Answer, java_produce};
+use super::client::{Answer, Transactions, java_produce};
 use super::files;
 use super::results::{Column, Metric, Results};
 use super::system::{Deployment, Installed, System, Uploads};
@@ -46,6 +48,8 @@ pub enum Scenario {
     LargeBatches,
     /// As much as it takes, with Kafka's performance client.
     ProduceJava,
+    /// Kafka's performance client without and with transactions, and both ways of reading what they wrote.
+    Transactions,
     /// Acknowledge latency at a fixed rate.
     Latency,
     /// Latency to a consumer at the tail, at the same rate.
@@ -66,6 +70,7 @@ impl Scenario {
             Self::Produce => "produce",
             Self::LargeBatches => "large-batches",
             Self::ProduceJava => "produce-java",
+            Self::Transactions => "transactions",
             Self::Latency => "latency",
             Self::EndToEnd => "end-to-end",
             Self::Tail => "tail",
@@ -81,6 +86,7 @@ impl Scenario {
             Self::Produce => "produce",
             Self::LargeBatches => "produce, large batches",
             Self::ProduceJava => "produce, Java client",
+            Self::Transactions => "transactions of 100 ms, Java client",
             Self::Latency => "latency at a fixed rate",
             Self::EndToEnd => "end to end at a fixed rate",
             Self::Tail => "consume what was just written",
@@ -178,6 +184,7 @@ pub fn run_all(
             Scenario::Produce => bout.produce(scenario, &[]),
             Scenario::LargeBatches => bout.produce(scenario, &["--batch-size", "256KiB"]),
             Scenario::ProduceJava => bout.produce_java(),
+            Scenario::Transactions => bout.transactions(),
             Scenario::Latency => bout.latency(),
             Scenario::EndToEnd => bout.end_to_end(),
             Scenario::Tail => bout.tail(),
@@ -358,6 +365,7 @@ impl Bout<'_> {
             &self.deployment.bootstrap(),
             "java",
             records,
+            Transactions::None,
         )?;
         self.await_quiet()?;
         let used = self.deployment.server()?.cpu_seconds()? - before;
