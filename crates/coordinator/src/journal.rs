@@ -309,6 +309,13 @@ impl Journal {
         self.pending.get_mut(&id)
     }
 
+    /// All that wait for any append.
+    pub(crate) fn waiters_mut(&mut self) -> impl Iterator<Item = &mut Waiter> {
+        self.pending
+            .values_mut()
+            .flat_map(|append| &mut append.waiters)
+    }
+
     pub(crate) fn newest_pending(&self) -> Option<AppendId> {
         self.pending.last_key_value().map(|(id, _)| *id)
     }

@@ -105,10 +105,20 @@ impl ClassicGroup {
         before: Member,
         failure: AppendFailure,
     ) {
-        if self.state != GroupState::Stable
-            || self.generation != generation
-            || !self.members.contains_key(new)
-        {
+        if self.state != GroupState::Stable || self.generation != generation {
+            return;
+        }
+        if !self.members.contains_key(new) {
+            // It has come back once more since. Should that not be stored either, its former self is who it was before
+            // both.
+            for waiter in cx.journal.waiters_mut() {
+                if let Waiter::StaticMember { group, before: later, .. } = waiter
+                    && *group == self.id
+                    && later.id == *new
+                {
+                    **later = before.clone();
+                }
+            }
             return;
         }
         let token = self.take_join(new);

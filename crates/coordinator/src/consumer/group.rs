@@ -351,6 +351,12 @@ impl ConsumerGroup {
     /// members with one partition, the one that had given it up, by the record that was refused, is at the lower
     /// epoch, and it is taken from that one. All epochs from now on are above those that members were told.
     pub(crate) fn settle_conflicts(&mut self) {
+        let replaced = self.replaced_instances();
+        for id in &replaced {
+            self.remove(id);
+            let tombstones = self.forget_member(id);
+            self.due.extend(tombstones);
+        }
         let mut claims: BTreeMap<(TopicId, PartitionIndex), (MemberEpoch, MemberId)> =
             BTreeMap::new();
         let mut lost: Vec<(MemberId, (TopicId, PartitionIndex))> = Vec::new();
@@ -382,7 +388,7 @@ impl ConsumerGroup {
             }
         }
         let shared = self.drop_shared_targets();
-        self.must_rebalance |= shared || !losers.is_empty();
+        self.must_rebalance |= shared || !losers.is_empty() || !replaced.is_empty();
         let members: Vec<ConsumerMember> = self.members.values().cloned().collect();
         for member in members {
             let told = GroupEpoch::from_wire(member.current.epoch.to_wire());
@@ -390,6 +396,24 @@ impl ConsumerGroup {
             self.put(member);
         }
         self.epoch = self.epoch.max(self.target_epoch);
+    }
+
+    /// Members whose static instance has another member too, at a higher epoch: they had left, and only the record of
+    /// that was refused.
+    fn replaced_instances(&self) -> Vec<MemberId> {
+        let mut current: BTreeMap<&InstanceId, &ConsumerMember> = BTreeMap::new();
+        let mut replaced = Vec::new();
+        for member in self.members.values() {
+            let Some(instance) = &member.profile.instance_id else {
+                continue;
+            };
+            let former = match current.get(instance) {
+                Some(other) if other.current.epoch > member.current.epoch => Some(member),
+                _ => current.insert(instance, member),
+            };
+            replaced.extend(former.map(|former| former.id.clone()));
+        }
+        replaced
     }
 
     /// Takes partitions that are in several targets, or of members that are gone, from all but the first.

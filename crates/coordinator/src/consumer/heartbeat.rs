@@ -173,7 +173,10 @@ impl ConsumerGroup {
                 && request.owned.is_some());
         let before = self.take_in(cx, sender, &mut writes);
         let id = before.id.clone();
-        let owned = request.owned.clone();
+        // One that hasn't got our last answer says what it owned before that. It may even be the same request once more,
+        // late, from a member that has had the answer and reads what it was given: nothing counts as given up by it.
+        let is_current = request.member_epoch == before.current.epoch;
+        let owned = request.owned.clone().filter(|_| is_current);
         let mut member = updated(before.clone(), request);
         member.profile.classic = None;
         let assigned_before = before.current.assigned.clone();

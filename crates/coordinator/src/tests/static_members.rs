@@ -114,6 +114,21 @@ fn a_static_rejoin_that_can_not_be_stored_puts_the_old_member_back() {
 }
 
 #[test]
+fn two_static_rejoins_of_which_none_can_be_stored_put_the_first_member_back() {
+    let mut host = Host::new();
+    let (m1, first) = stable_static(&mut host);
+    host.hold = true;
+    for _ in 0..2 {
+        let request = host.static_request("i");
+        host.join(request);
+    }
+    for _ in 0..2 {
+        host.settle(Err(AppendFailure::Unavailable));
+    }
+    assert_eq!(static_heartbeat(&mut host, &m1, first), Ok(()));
+}
+
+#[test]
 fn a_static_rejoin_whose_record_takes_too_long_keeps_the_new_id() {
     let mut host = Host::new();
     let (m1, first) = stable_static(&mut host);

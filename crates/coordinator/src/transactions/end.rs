@@ -207,6 +207,11 @@ fn check_end(known: &Transaction, request: &EndRequest) -> Result<bool, Transact
             Ok(true)
         }
         TransactionState::CompleteCommit | TransactionState::CompleteAbort if same => Ok(false),
+        // It has been told its next epoch and ends the next transaction already, of which nothing can be known before
+        // this one is over.
+        TransactionState::PrepareCommit | TransactionState::PrepareAbort if same => {
+            Err(TransactionError::ConcurrentTransactions)
+        }
         _ => Err(TransactionError::ProducerFenced),
     }
 }

@@ -95,7 +95,7 @@ impl PartitionLog {
         }
         self.enter(state, batch, |state, header, range| {
             if let Some(producer) = header.producer().filter(|_| header.is_transactional()) {
-                state.verifications.end(producer.id);
+                state.verifications.opened(producer.id);
             }
             state.producers.apply_data(header, range, now);
         })

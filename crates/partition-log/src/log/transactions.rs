@@ -69,14 +69,14 @@ impl PartitionLog {
         let admission = state.producers.admit_marker(&marker)?;
         if admission == MarkerAdmission::Duplicate {
             // What was asked before still is: the transaction is over.
-            state.verifications.end(marker.producer);
+            state.verifications.ended(marker.producer, marker.epoch);
             let end = state.log_end;
             return Ok(Durability::Pending(state.await_durable(end)));
         }
         let bytes = marker.control().encode(marker.producer, marker.epoch, now);
         let batch = ProducedBatch::from_broker(bytes).expect("a marker is one whole batch");
         let appended = self.enter(state, batch, |state, _, range| {
-            state.verifications.end(marker.producer);
+            state.verifications.ended(marker.producer, marker.epoch);
             let start = state.producers.apply_marker(
                 marker.producer,
                 marker.epoch,

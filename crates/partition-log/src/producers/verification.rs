@@ -4,7 +4,8 @@
 //! every read-committed consumer. So a producer's first batch waits until the coordinator has said that the partition
 //! belongs to the transaction. Meanwhile the transaction may end, and another may begin that doesn't know of the
 //! partition; then the coordinator's answer is out of date. Hence the ticket: it is given out before the coordinator
-//! is asked, and every marker makes those given out before it worthless.
+//! is asked, and a marker that can be of this transaction's end makes those given out before it worthless. Does each
+//! transaction have its own epoch, then the marker of the one before may come now, with the epoch that this one has.
 //!
 //! Tickets are in memory only. Whoever opens the log anew has given none out.
 
@@ -108,9 +109,22 @@ impl Verifications {
             .filter(|verifying| verifying.epoch == identity.epoch)
     }
 
-    /// A batch of a transaction or a marker of the producer was appended: what was asked before is over.
-    pub(crate) fn end(&mut self, producer: ProducerId) {
+    /// A batch of the producer's transaction was appended: nobody needs to ask any more.
+    pub(crate) fn opened(&mut self, producer: ProducerId) {
         self.waiting.remove(&producer);
+    }
+
+    /// A marker of the producer came, for the first time or once more: what was asked about its transaction is over.
+    pub(crate) fn ended(&mut self, producer: ProducerId, epoch: ProducerEpoch) {
+        let of_the_one_before =
+            |verifying: &Verifying| verifying.epoch_rises && epoch <= verifying.epoch;
+        if self
+            .waiting
+            .get(&producer)
+            .is_some_and(|verifying| !of_the_one_before(verifying))
+        {
+            self.waiting.remove(&producer);
+        }
     }
 
     /// Forgets those that asked before `before` and never came back.

@@ -103,7 +103,24 @@ pub(super) async fn append(
 }
 
 async fn append_ready(broker: &Broker, ready: Ready) -> Result<Appended, Refusal> {
-    append_prepared(broker, &ready.log, ready.batch, ready.ticket).await
+    let vouched = ready.ticket.is_some();
+    let appended = append_prepared(broker, &ready.log, ready.batch, ready.ticket).await;
+    appended.map_err(|refusal| {
+        if vouched && refusal.code == ErrorCode::InvalidTxnState {
+            out_of_date()
+        } else {
+            refusal
+        }
+    })
+}
+
+/// The coordinator has vouched for the batch, but since it was asked a marker came, or the log was opened anew. Sent
+/// again, the batch is judged by what the coordinator says then.
+fn out_of_date() -> Refusal {
+    Refusal::new(
+        ErrorCode::NotEnoughReplicas,
+        "the partition changed hands or ended a transaction while the coordinator was asked",
+    )
 }
 
 fn check(

@@ -58,6 +58,8 @@ struct Lives {
     /// `None` while nobody runs in that place.
     consumers: Vec<Option<Consumer>>,
     waiting: Vec<(usize, ReplyToken)>,
+    /// Whether what it said last may have been taken in, without its knowing: no answer yet, or one that failed.
+    unsure: [bool; MEMBERS],
     sent: Vec<(usize, ConsumerHeartbeatRequest)>,
     /// When each was last heard.
     heard_ms: [u64; MEMBERS],
@@ -74,6 +76,7 @@ impl Lives {
             cluster,
             consumers: vec![None; MEMBERS],
             waiting: Vec::new(),
+            unsure: [false; MEMBERS],
             sent: Vec::new(),
             heard_ms: [0; MEMBERS],
             made: 0,
@@ -101,6 +104,7 @@ impl Lives {
         self.heard_ms[at] = self.host.now_ms;
         let token = start(&mut self.host, request);
         self.waiting.push((at, token));
+        self.unsure[at] = true;
         self.take_answers();
     }
 
@@ -111,7 +115,7 @@ impl Lives {
                 None => self.waiting.push((at, token)),
                 Some(answer) => {
                     if let Some(consumer) = &mut self.consumers[at] {
-                        let _ = consumer.take(answer);
+                        self.unsure[at] = consumer.take(answer).is_err();
                     }
                 }
             }
@@ -120,6 +124,7 @@ impl Lives {
 
     fn stop(&mut self, at: usize) {
         self.consumers[at] = None;
+        self.unsure[at] = false;
         self.waiting.retain(|(who, _)| *who != at);
     }
 
@@ -139,8 +144,8 @@ impl Lives {
                 }
             }
             Act::Beat(_) | Act::ShortBeat(_) => {}
-            // What a heartbeat on its way says of the partitions must hold when it arrives.
-            Act::Follow(at) if self.is_waiting(at) => {}
+            // What a heartbeat says of the partitions must hold when it is taken in.
+            Act::Follow(at) if self.unsure[at] => {}
             Act::Follow(at) => {
                 if let Some(consumer) = &mut self.consumers[at] {
                     consumer.follow();

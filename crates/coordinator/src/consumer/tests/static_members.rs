@@ -79,3 +79,32 @@ fn an_unknown_instance_is_told_so() {
         Err(GroupError::UnknownMemberId)
     );
 }
+
+#[test]
+fn of_two_members_with_one_instance_the_one_that_came_later_stays() {
+    let mut host = host(&[("t", 2)]);
+    // By its id the former one is looked at first, or last.
+    for (former, later) in [("a", "b"), ("d", "c")] {
+        let mut former = fixed(former, "i");
+        former.settle(&mut host);
+        host.hold = true;
+        let leave = ConsumerHeartbeatRequest {
+            member_epoch: MemberEpoch::LEAVING,
+            ..former.short_request()
+        };
+        start(&mut host, leave);
+        let mut later = fixed(later, "i");
+        let token = start(&mut host, later.request());
+        host.settle(Err(AppendFailure::Unavailable));
+        host.release();
+        later.take(reply(&host, token).unwrap()).unwrap();
+        later.settle(&mut host);
+        assert_eq!(later.assigned, of("t", &[0, 1]));
+        let members = described(&host).members;
+        assert_eq!(members.len(), 1, "{members:?}");
+        host.restart();
+        see(&mut host, &Cluster::new(&[("t", 2)]));
+        assert_eq!(described(&host).members.len(), 1);
+        later.leave(&mut host, MemberEpoch::LEAVING).unwrap();
+    }
+}

@@ -16,6 +16,9 @@ fn each_end_raises_the_epoch_and_its_repetition_answers_the_same() {
         Err(TransactionError::InvalidTxnState)
     );
     assert_eq!(host.add("a", second, &[0]).map(|()| first), concurrent);
+    for commit in [true, false] {
+        assert_eq!(host.end("a", second, commit, V2), concurrent, "{commit}");
+    }
     let written = host.write_markers();
     assert_eq!((written[0].producer, written[0].version), (second, V2));
     assert_eq!(host.end("a", first, true, V2), Ok(second));

@@ -219,6 +219,32 @@ fn a_batch_that_comes_after_its_transactions_end_opens_none() {
 }
 
 #[test]
+fn the_marker_of_the_transaction_before_does_not_undo_what_was_asked_for_the_next() {
+    paused(async {
+        let mut rig = Rig::new().await;
+        let id = rig.one(Local).await;
+        let log = rig.log(id);
+        transact(&log, &Spec::tagged(0, 1, 8).by(7, 0, 0)).await;
+        // The producer knows its next epoch as soon as the end is decided; the marker follows.
+        let next = Spec::tagged(2, 1, 8).by(7, 1, 0).transactional();
+        let asked = ticket(&log, &next, true);
+        let marker = rising(7, 1, true);
+        end(&log, marker).await;
+        end(&log, marker).await;
+        durable(log.append_verified(next.build(), Some(asked)).unwrap()).await;
+        // The marker of its own end does.
+        end(&log, rising(7, 2, true)).await;
+        let third = Spec::tagged(4, 1, 8).by(7, 2, 0).transactional();
+        let asked = ticket(&log, &third, true);
+        end(&log, rising(7, 3, false)).await;
+        assert!(matches!(
+            refused(log.append_verified(third.build(), Some(asked))),
+            SequenceError::Fenced { .. }
+        ));
+    });
+}
+
+#[test]
 fn a_higher_sequence_does_not_overtake_one_that_is_still_being_asked_for() {
     paused(async {
         let mut rig = Rig::new().await;
