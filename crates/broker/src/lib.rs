@@ -6,13 +6,14 @@
 //! settings come from, and the HTTP API.
 //!
 //! Where things are: `network` has connections and dispatch; `handlers` one function per request; `groups` and
-//! `transactions` the coordinators it hosts; `handover` its part in moves; `quotas` how fast clients may go; `node` start-up, recovery and the background work; `error_code` the only mapping to
-//! Kafka's codes.
+//! `transactions` the coordinators it hosts, `coordinators` how; `handover` its part in moves; `quotas` how fast clients
+//! may go; `node` start-up, recovery and the background work; `error_code` the only mapping to Kafka's codes.
 
 mod broker;
 mod catalog;
 mod compaction;
 pub mod config;
+mod coordinators;
 mod error_code;
 mod features;
 mod fetch_session;

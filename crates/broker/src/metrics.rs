@@ -28,6 +28,12 @@ struct ApiLabels {
     api: Api,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CoordinatorLabels {
+    /// `group` or `transaction`.
+    kind: &'static str,
+}
+
 /// Counters of the listener and the handlers.
 #[derive(Clone)]
 pub struct BrokerMetrics {
@@ -43,6 +49,7 @@ pub struct BrokerMetrics {
     handled: Counter,
     requests: Family<ApiLabels, Histogram>,
     durable: Histogram,
+    coordinator_loads: Family<CoordinatorLabels, Histogram>,
 }
 
 impl Default for BrokerMetrics {
@@ -61,6 +68,7 @@ impl Default for BrokerMetrics {
             handled: Counter::default(),
             requests: Family::new_with_constructor(seconds),
             durable: seconds(),
+            coordinator_loads: Family::new_with_constructor(seconds),
         }
     }
 }
@@ -122,6 +130,18 @@ impl BrokerMetrics {
             Unit::Seconds,
             self.durable.clone(),
         );
+        registry.register_with_unit(
+            "coordinator_load_duration",
+            "Time from the opening of a coordinator's partition until it serves",
+            Unit::Seconds,
+            self.coordinator_loads.clone(),
+        );
+    }
+
+    pub(crate) fn coordinator_loaded(&self, kind: &'static str, took_ms: u64) {
+        let took = Duration::from_millis(took_ms).as_secs_f64();
+        let labels = CoordinatorLabels { kind };
+        self.coordinator_loads.get_or_create(&labels).observe(took);
     }
 
     /// Bytes of batches that came in, that went out, and requests, all since the start.

@@ -112,7 +112,7 @@ fn log_status(broker: &Broker, partition: PartitionId) -> Option<LogStatus> {
 
 async fn describe(broker: &Broker, group: &str) -> Result<GroupDescription, GroupError> {
     let id = GroupId::new(group)?;
-    let coordinator = broker.groups.coordinator(&broker.catalog.load(), group)?;
+    let coordinator = broker.groups.coordinator(broker, group).await?;
     let request = FetchRequest {
         group_id: id.clone(),
         member_id: None,

@@ -230,8 +230,6 @@ pub enum FollowItem {
         end: Offset,
         /// The state of the log as of `end`, as in an object's checkpoint.
         checkpoint: Bytes,
-        /// The state of the coordinator that lives in the partition, if it could be given.
-        coordinator: Option<Bytes>,
     },
 }
 

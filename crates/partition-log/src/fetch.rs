@@ -312,7 +312,7 @@ impl LogReader {
 }
 
 /// The end offset of the last whole batch in `bytes`.
-fn last_end(bytes: &[u8]) -> Option<Offset> {
+pub(crate) fn last_end(bytes: &[u8]) -> Option<Offset> {
     let mut rest = bytes;
     let mut end = None;
     while let Ok(header) = BatchHeader::parse(rest) {
@@ -326,7 +326,7 @@ fn last_end(bytes: &[u8]) -> Option<Offset> {
 }
 
 /// The batches in `bytes` from the one that holds `from` up to `end`, as one slice, and where they end.
-fn batches_between(
+pub(crate) fn batches_between(
     bytes: &Bytes,
     from: Offset,
     end: Offset,

@@ -6,6 +6,8 @@
 //! without reading the store. A copy that is dropped or discarded leaves nothing behind but entries of the local
 //! WAL that the next trim frees.
 
+mod read;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use tidegate_record_batch::{BatchError, Batches, StoredBatch};
 use tidegate_types::{DurabilityMode, LeaderEpoch, Offset, OffsetRange, PartitionId, TopicName};
 use tokio::sync::watch;
 use tracing::warn;
+
+pub use read::CopyRead;
 
 use crate::checkpoint::{self, CheckpointError};
 use crate::epochs::EpochHistory;
@@ -117,6 +121,7 @@ pub struct IncomingLog {
     logs: Arc<LogSet>,
     opener: LogOpener,
     source_epoch: LeaderEpoch,
+    log_start: Offset,
     mapped: Mutex<Mapped>,
     /// The source's high watermark as it was last told.
     source_end: Mutex<Offset>,
@@ -153,6 +158,7 @@ impl IncomingLog {
             logs: logs.clone(),
             opener: opener.clone(),
             source_epoch: state.leader_epoch,
+            log_start: state.log_start,
             mapped: Mutex::new(Mapped {
                 segments,
                 end,
@@ -339,14 +345,13 @@ impl IncomingLog {
         if self.log.copied_start() > self.mapped.lock().end {
             self.load_map(state.committed_end).await?;
         }
-        let mapped = {
-            let mut mapped = self.mapped.lock();
-            Mapped {
-                segments: std::mem::take(&mut mapped.segments),
-                end: mapped.end,
-                swaps: mapped.swaps,
-            }
+        // What is left covers nothing: who reads the copy beside this must not take an empty map for a compacted log.
+        let nothing = Mapped {
+            segments: Vec::new(),
+            end: Offset::ZERO,
+            swaps: state.swaps,
         };
+        let mapped = std::mem::replace(&mut *self.mapped.lock(), nothing);
         let mut producers = sealed.producers.clone();
         // The source may have been sealed before its last swap was carried out.
         producers.forget_below(state.cleaned_end);

@@ -35,7 +35,7 @@ pub use committer::{ObjectBacklog, ObjectCommitter, recovered_commit};
 pub use epochs::EpochHistory;
 pub use fetch::{LogReader, ReadRequest, ReadResult, TimedOffset};
 pub use follow::{FollowError, TailFollower, TailItem};
-pub use incoming::{ActivateError, IncomingError, IncomingLog, PrepareRequest};
+pub use incoming::{ActivateError, CopyRead, IncomingError, IncomingLog, PrepareRequest};
 pub use log::{
     AppendError, Appended, CompactionView, Durability, Isolation, LastOfProducer, LogContext,
     Ownership, PartitionLog, ReadError, SealError, SealOrder, SealedState, TransactionCheck,

@@ -1,44 +1,22 @@
 //! All coordinators of this broker.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tidegate_coordinator::{
-    ClusterView, EndTransaction, GroupConfig, GroupCoordinator, GroupError, Reply, partition_for,
+    ClusterView, EndTransaction, GroupConfig, GroupCoordinator, GroupError, Reply,
 };
 use tidegate_metadata::{ClusterImage, TopicImage};
 use tidegate_partition_log::PartitionLog;
 use tidegate_runtime::{OnExit, SharedClock, Tasks};
-use tidegate_types::{PartitionId, PartitionIndex, TopicId, TopicName};
-use tokio_util::sync::CancellationToken;
+use tidegate_types::{PartitionId, TopicId, TopicName};
 
-use super::actor::{Actor, Deletions, Handle, HostClock, Parts};
+use super::outside::{Deletions, GroupsOutside};
 use super::view::ImageView;
 use crate::broker::Broker;
 use crate::catalog::{Catalog, OFFSETS_TOPIC};
+use crate::coordinators::{Actor, Handle, HostClock, Hosted, Hosting, OfLog, Parts, partition_of};
 use crate::handlers::topics::create_with_defaults;
-
-/// A running coordinator.
-struct Hosted {
-    handle: Handle,
-    log: Arc<PartitionLog>,
-    deletions: Arc<Deletions>,
-    cancel: CancellationToken,
-}
-
-impl Drop for Hosted {
-    fn drop(&mut self) {
-        self.cancel.cancel();
-    }
-}
-
-#[derive(Default)]
-struct Hosting {
-    coordinators: HashMap<PartitionId, Hosted>,
-    /// The image of the last call, to see which topics vanished.
-    image: Option<Arc<ClusterImage>>,
-}
 
 /// Runs a coordinator for each partition of `__consumer_offsets` that this broker leads.
 pub(crate) struct GroupHost {
@@ -46,7 +24,9 @@ pub(crate) struct GroupHost {
     tasks: Tasks,
     clock: HostClock,
     config: GroupConfig,
-    hosting: Mutex<Hosting>,
+    hosting: Hosting<GroupCoordinator, Arc<Deletions>>,
+    /// The image of the last call, to see which topics vanished.
+    image: Mutex<Option<Arc<ClusterImage>>>,
     /// Held while `__consumer_offsets` is being created, so that only one request does it.
     creating: tokio::sync::Mutex<()>,
 }
@@ -63,19 +43,20 @@ impl GroupHost {
             tasks,
             clock: HostClock::new(clock),
             config,
-            hosting: Mutex::default(),
+            hosting: Hosting::default(),
+            image: Mutex::default(),
             creating: tokio::sync::Mutex::new(()),
         }
     }
 
     /// Logs were opened as this catalog says: starts coordinators for those of `__consumer_offsets`, and has the
-    /// offsets of topics removed that vanished since the last call.
+    /// offsets of topics removed that vanished since the last call. Whoever waits for a coordinator is to be told
+    /// after this. One call at a time.
     pub(crate) fn opened(&self, catalog: &Catalog) {
         let Some(broker) = self.broker.upgrade() else {
             return;
         };
-        let mut hosting = self.hosting.lock();
-        let before = hosting.image.replace(catalog.image.clone());
+        let before = self.image.lock().replace(catalog.image.clone());
         let view: Arc<dyn ClusterView> = Arc::new(ImageView(catalog.image.clone()));
         let is_new = before
             .as_ref()
@@ -83,97 +64,84 @@ impl GroupHost {
         let deleted = before
             .map(|before| vanished(&before, &catalog.image))
             .unwrap_or_default();
-        if is_new {
-            for hosted in hosting.coordinators.values() {
-                hosted.deletions.show(view.clone());
+        self.hosting.each(|deletions| {
+            if is_new {
+                deletions.show(view.clone());
             }
-        }
-        if !deleted.is_empty() {
-            hosting
-                .coordinators
-                .values()
-                .for_each(|hosted| hosted.deletions.add(&deleted));
-        }
+            if !deleted.is_empty() {
+                deletions.add(&deleted);
+            }
+        });
         let Some(topic) = catalog.image.topic(OFFSETS_TOPIC) else {
             return;
         };
-        for index in (0..u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX))
-            .map_while(|i| PartitionIndex::new(i).ok())
-        {
-            let partition = PartitionId {
-                topic: topic.id,
-                index,
-            };
-            let Some(log) = broker.logs.get(partition) else {
-                continue;
-            };
-            // Another log of the same partition: it was closed and opened again.
-            let runs = hosting
-                .coordinators
-                .get(&partition)
-                .is_some_and(|hosted| Arc::ptr_eq(&hosted.log, &log));
-            if !runs {
-                let hosted = self.start(&broker, log);
-                hosted.deletions.show(view.clone());
-                hosting.coordinators.insert(partition, hosted);
-            }
+        for log in self.hosting.without(&broker.logs, topic) {
+            let hosted = self.start(&broker, log);
+            hosted.extra.show(view.clone());
+            self.hosting.insert(hosted);
         }
     }
 
-    fn start(&self, broker: &Broker, log: Arc<PartitionLog>) -> Hosted {
+    fn start(
+        &self,
+        broker: &Broker,
+        log: Arc<PartitionLog>,
+    ) -> Hosted<GroupCoordinator, Arc<Deletions>> {
         let cancel = self.tasks.token().child_token();
         let deletions = Arc::<Deletions>::default();
         let (actor, handle) = Actor::new(Parts {
-            log: log.clone(),
-            reader: broker.reader.clone(),
+            source: OfLog {
+                log: log.clone(),
+                reader: broker.reader.clone(),
+            },
             clock: self.clock.clone(),
-            coordinator: GroupCoordinator::new(self.config.clone()),
-            deletions: deletions.clone(),
+            config: self.config.clone(),
+            outside: GroupsOutside {
+                log: log.clone(),
+                deletions: deletions.clone(),
+            },
+            metrics: broker.metrics.clone(),
             cancel: cancel.clone(),
         });
+        let warmed = broker.handover.warm_groups(&log);
         let name = format!("group-coordinator-{}", log.id().index);
-        self.tasks.spawn(&name, OnExit::Expected, actor.run());
+        self.tasks.spawn(&name, OnExit::Expected, actor.run(warmed));
         Hosted {
             handle,
             log,
-            deletions,
             cancel,
+            extra: deletions,
         }
     }
 
     /// A partition is no longer led here. Whoever waits for its coordinator is told to look for the new one.
     pub(crate) fn closed(&self, partition: PartitionId) {
-        self.hosting.lock().coordinators.remove(&partition);
+        self.hosting.closed(partition);
     }
 
-    /// The coordinator of a group, if it is here.
-    pub(crate) fn coordinator(&self, catalog: &Catalog, group: &str) -> Result<Handle, GroupError> {
-        let topic = catalog
-            .image
-            .topic(OFFSETS_TOPIC)
-            .ok_or(GroupError::NotCoordinator)?;
-        let partition = partition_of(topic, group).ok_or(GroupError::NotCoordinator)?;
-        let hosting = self.hosting.lock();
-        hosting
-            .coordinators
-            .get(&partition)
-            .map(|hosted| hosted.handle.clone())
-            .ok_or(GroupError::NotCoordinator)
+    /// The coordinator of a group, if it is here or is about to be.
+    pub(crate) async fn coordinator(
+        &self,
+        broker: &Broker,
+        group: &str,
+    ) -> Result<Handle<GroupCoordinator>, GroupError> {
+        let catalog = broker.catalog.load_full();
+        let topic = catalog.image.topic(OFFSETS_TOPIC);
+        let partition = topic.and_then(|topic| partition_of(topic, group));
+        let partition = partition.ok_or(GroupError::NotCoordinator)?;
+        let found = self.hosting.find(broker, partition).await;
+        found.ok_or(GroupError::NotCoordinator)
     }
 
     /// Ends a producer's transaction in a partition of `__consumer_offsets`. Answers when the marker is durable.
     pub(crate) async fn end_transaction(
         &self,
+        broker: &Broker,
         partition: PartitionId,
         end: EndTransaction,
     ) -> Result<(), GroupError> {
-        let handle = self
-            .hosting
-            .lock()
-            .coordinators
-            .get(&partition)
-            .map(|hosted| hosted.handle.clone())
-            .ok_or(GroupError::NotCoordinator)?;
+        let handle = self.hosting.find(broker, partition).await;
+        let handle = handle.ok_or(GroupError::NotCoordinator)?;
         let reply = handle
             .answered(move |coordinator, now, token| coordinator.end_transaction(now, token, end))
             .await;
@@ -184,13 +152,8 @@ impl GroupHost {
     }
 
     /// All coordinators here.
-    pub(crate) fn coordinators(&self) -> Vec<Handle> {
-        self.hosting
-            .lock()
-            .coordinators
-            .values()
-            .map(|hosted| hosted.handle.clone())
-            .collect()
+    pub(crate) fn coordinators(&self) -> Vec<Handle<GroupCoordinator>> {
+        self.hosting.all()
     }
 
     /// `__consumer_offsets`, created if it doesn't exist yet. `None` if it can't be now.
@@ -206,18 +169,6 @@ impl GroupHost {
         create_with_defaults(broker, vec![TopicName::new(OFFSETS_TOPIC).ok()?]).await;
         find()
     }
-}
-
-/// The partition of `__consumer_offsets` that a group belongs to. `None` if the topic has no partitions.
-pub(crate) fn partition_of(topic: &TopicImage, group: &str) -> Option<PartitionId> {
-    let count = u32::try_from(topic.partitions.len())
-        .ok()
-        .filter(|count| *count > 0)?;
-    let index = PartitionIndex::new(partition_for(group, count)).ok()?;
-    Some(PartitionId {
-        topic: topic.id,
-        index,
-    })
 }
 
 fn vanished(before: &ClusterImage, after: &ClusterImage) -> Vec<(TopicName, Option<TopicId>)> {

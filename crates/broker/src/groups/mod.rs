@@ -1,13 +1,12 @@
 //! The group coordinators that this broker hosts: one for each partition of `__consumer_offsets` that it leads.
 //!
-//! The rules are in `tidegate-coordinator`. This module gives each coordinator a task, its partition's log and the
-//! clock, and brings requests to the right one.
+//! The rules are in `tidegate-coordinator`, and how they are hosted in [`crate::coordinators`]. This module says what is
+//! particular to groups, and brings requests to the right coordinator.
 
-mod actor;
 mod host;
-mod load;
+mod machine;
 mod notice;
+mod outside;
 mod view;
 
-pub(crate) use actor::HostClock;
-pub(crate) use host::{GroupHost, partition_of};
+pub(crate) use host::GroupHost;

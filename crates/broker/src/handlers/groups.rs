@@ -96,9 +96,7 @@ async fn ask<F>(broker: &Broker, group: &GroupId, act: F) -> Result<Reply, Group
 where
     F: FnOnce(&mut GroupCoordinator, Now, ReplyToken) -> Vec<Effect> + Send + 'static,
 {
-    let coordinator = broker
-        .groups
-        .coordinator(&broker.catalog.load(), group.as_str())?;
+    let coordinator = broker.groups.coordinator(broker, group.as_str()).await?;
     coordinator
         .answered(act)
         .await
@@ -111,9 +109,7 @@ where
     T: Send + 'static,
     F: FnOnce(&mut GroupCoordinator, Now) -> Result<T, GroupError> + Send + 'static,
 {
-    let coordinator = broker
-        .groups
-        .coordinator(&broker.catalog.load(), group.as_str())?;
+    let coordinator = broker.groups.coordinator(broker, group.as_str()).await?;
     coordinator
         .immediate(ask)
         .await

@@ -8,6 +8,7 @@ mod parking;
 mod services;
 mod source;
 mod target;
+mod warm;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub(crate) use services::BrokerServices;
 use target::Incoming;
 
 use crate::catalog::Catalog;
+use crate::coordinators::Replicas;
 
 /// What handovers work on.
 pub(crate) struct Handover {
@@ -41,6 +43,7 @@ pub(crate) struct Handover {
     pub(crate) peers: Arc<dyn Peers>,
     pub(crate) tasks: Tasks,
     pub(crate) incoming: IncomingSet,
+    pub(crate) replicas: Replicas,
     pub(crate) controller: SeenController,
 }
 

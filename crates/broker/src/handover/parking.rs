@@ -23,7 +23,7 @@ const LONGEST: Duration = Duration::from_secs(1);
 pub(crate) struct Patience(Option<Instant>);
 
 impl Patience {
-    fn deadline(&mut self, clock: &dyn Clock) -> Instant {
+    pub(crate) fn deadline(&mut self, clock: &dyn Clock) -> Instant {
         *self.0.get_or_insert_with(|| clock.now() + LONGEST)
     }
 }
@@ -101,6 +101,15 @@ impl Broker {
             claimed > known
                 || (self.logs.get(partition).is_none() && self.handover.incoming.holds(partition))
         })
+    }
+
+    /// Whether this broker leads a partition that isn't open yet, or has a copy of it so that it may lead it soon.
+    pub(crate) fn is_about_to_lead(&self, partition: PartitionId) -> bool {
+        let catalog = self.catalog.load();
+        let known = catalog.image.topic_by_id(partition.topic);
+        let known = known.and_then(|topic| topic.partition(partition.index));
+        known.is_some_and(|known| known.leader == Some(self.id))
+            || self.handover.incoming.holds(partition)
     }
 
     /// Resolves when a log was opened or an image came, from now on.

@@ -122,7 +122,6 @@ fn wire(item: TailItem) -> FollowItem {
         TailItem::Sealed(sealed) => FollowItem::Sealed {
             end: sealed.end,
             checkpoint: sealed.checkpoint,
-            coordinator: None,
         },
     }
 }

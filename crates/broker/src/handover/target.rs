@@ -1,6 +1,6 @@
 //! Following what this broker shall lead, until it leads it or the move is given up.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use futures::StreamExt;
 use futures::future::join_all;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{Handover, IncomingSet};
+use crate::coordinators::Warm;
 
 /// How far a copy is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,9 @@ pub(super) struct Incoming {
     attempt: u64,
     leader_epoch: LeaderEpoch,
     progress: watch::Sender<Progress>,
-    log: watch::Sender<Option<Arc<IncomingLog>>>,
+    pub(super) log: watch::Sender<Option<Arc<IncomingLog>>>,
+    /// The coordinator that reads along, if the partition is one of a coordinators' topic.
+    pub(super) warm: OnceLock<Warm>,
     /// Ends the following.
     cancel: CancellationToken,
 }
@@ -73,7 +76,7 @@ impl IncomingSet {
         self.settled.notified()
     }
 
-    fn get(&self, partition: PartitionId) -> Option<Arc<Incoming>> {
+    pub(super) fn get(&self, partition: PartitionId) -> Option<Arc<Incoming>> {
         self.copies.lock().get(&partition).cloned()
     }
 
@@ -110,6 +113,7 @@ impl Handover {
         incoming
             .wait_for(|p| matches!(p, Progress::CaughtUp | Progress::Held(_)))
             .await?;
+        incoming.warmed().await;
         Ok(())
     }
 
@@ -140,6 +144,7 @@ impl Handover {
             leader_epoch: order.state.leader_epoch,
             progress: watch::Sender::new(Progress::Copying),
             log: watch::Sender::new(None),
+            warm: OnceLock::new(),
             cancel: self.tasks.token().child_token(),
         });
         copies.insert(partition, incoming.clone());
@@ -172,11 +177,13 @@ impl Handover {
         order: &Prepare,
     ) -> Result<(), String> {
         let leader_epoch = request.state.leader_epoch;
+        let topic = request.topic.clone();
         let source = self.peers.tails(order.source, &order.source_endpoint);
         let log = IncomingLog::prepare(&self.opener, &self.logs, request)
             .await
             .map_err(|error| error.to_string())?;
         incoming.log.send_replace(Some(log.clone()));
+        incoming.read_along(self.replicas.follow(&topic, &log, &incoming.cancel));
         let request = FollowRequest {
             partition: log.id(),
             leader_epoch,
@@ -191,6 +198,7 @@ impl Handover {
             log.push(tail_item(item, leader_epoch))
                 .await
                 .map_err(|error| error.to_string())?;
+            incoming.grown();
             if sealed {
                 let end = log.held().await.map_err(|error| error.to_string())?;
                 incoming.progress.send_replace(Progress::Held(end));
@@ -345,11 +353,7 @@ fn tail_item(item: FollowItem, source_epoch: LeaderEpoch) -> TailItem {
             batches: vec![bytes],
             high_watermark,
         },
-        FollowItem::Sealed {
-            end,
-            checkpoint,
-            coordinator: _,
-        } => TailItem::Sealed(SealedState {
+        FollowItem::Sealed { end, checkpoint } => TailItem::Sealed(SealedState {
             leader_epoch: source_epoch,
             end,
             checkpoint,

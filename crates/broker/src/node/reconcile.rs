@@ -83,9 +83,11 @@ impl Reconciler {
                         while let Some(Some(more)) = openings.running.next().now_or_never() {
                             self.take_in(more, &mut openings);
                         }
+                        let catalog = self.broker.catalog.load_full();
+                        self.broker.groups.opened(&catalog);
+                        self.broker.transactions.opened(&catalog);
+                        // Those who wait for a coordinator find it now.
                         self.broker.handover.settled();
-                        self.broker.groups.opened(&self.broker.catalog.load());
-                        self.broker.transactions.opened(&self.broker.catalog.load());
                     }
                 }
             }
@@ -140,10 +142,10 @@ impl Reconciler {
             };
             openings.running.push(Arc::new(opening).run(missing));
         }
-        // Also for those who wait for this image only.
-        broker.handover.settled();
         broker.groups.opened(&catalog);
         broker.transactions.opened(&catalog);
+        // Also for those who wait for this image only.
+        broker.handover.settled();
     }
 
     fn take_in(&self, opened: Opened, openings: &mut Openings) {

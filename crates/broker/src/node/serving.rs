@@ -23,6 +23,7 @@ use super::startup::{Fatal, Startup};
 use crate::broker::Broker;
 use crate::catalog::Catalog;
 use crate::compaction::Compactor;
+use crate::coordinators::Replicas;
 use crate::fetch_session::{FetchSessions, SessionLimits};
 use crate::groups::GroupHost;
 use crate::handover::{Handover, IncomingSet, SeenController};
@@ -111,6 +112,12 @@ impl Startup {
             peers: joined.peers.clone(),
             tasks: self.tasks.child("handover"),
             incoming: IncomingSet::default(),
+            replicas: Replicas {
+                groups: self.settings.broker.groups.clone(),
+                transactions: self.settings.broker.transactions.clone(),
+                reader: parts.reader.clone(),
+                tasks: self.tasks.child("warm-ups"),
+            },
             controller: SeenController::default(),
         });
         Arc::new_cyclic(|this| Broker {

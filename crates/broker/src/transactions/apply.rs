@@ -114,7 +114,7 @@ async fn end_in_group_log(
         commit: marker.commit,
         epoch_rises: marker.epoch_rises,
     };
-    let ended = broker.groups.end_transaction(partition, end).await;
+    let ended = broker.groups.end_transaction(broker, partition, end).await;
     ended.map_err(|error| match error {
         // It isn't here, or isn't ready: the asker comes back.
         GroupError::NotCoordinator | GroupError::CoordinatorLoadInProgress => {

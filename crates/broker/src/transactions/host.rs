@@ -1,39 +1,22 @@
 //! All transaction coordinators of this broker.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
-use tidegate_coordinator::partition_for;
 use tidegate_coordinator::transactions::{
     TransactionConfig, TransactionCoordinator, TransactionError,
 };
 use tidegate_metadata::TopicImage;
 use tidegate_partition_log::PartitionLog;
 use tidegate_runtime::{OnExit, SharedClock, Tasks};
-use tidegate_types::{PartitionId, PartitionIndex, TopicName};
+use tidegate_types::{PartitionId, TopicName};
 use tokio::sync::Semaphore;
-use tokio_util::sync::CancellationToken;
 
-use super::actor::{Actor, Handle, Parts};
 use super::markers::{CONCURRENT, MarkerSender};
+use super::outside::TransactionsOutside;
 use crate::broker::Broker;
 use crate::catalog::{Catalog, TRANSACTIONS_TOPIC};
-use crate::groups::HostClock;
+use crate::coordinators::{Actor, Handle, HostClock, Hosted, Hosting, OfLog, Parts, partition_of};
 use crate::handlers::topics::create_with_defaults;
-
-/// A running coordinator.
-struct Hosted {
-    handle: Handle,
-    log: Arc<PartitionLog>,
-    cancel: CancellationToken,
-}
-
-impl Drop for Hosted {
-    fn drop(&mut self) {
-        self.cancel.cancel();
-    }
-}
 
 /// Runs a coordinator for each partition of `__transaction_state` that this broker leads.
 pub(crate) struct TransactionHost {
@@ -41,7 +24,7 @@ pub(crate) struct TransactionHost {
     tasks: Tasks,
     clock: HostClock,
     config: TransactionConfig,
-    hosting: Mutex<HashMap<PartitionId, Hosted>>,
+    hosting: Hosting<TransactionCoordinator, ()>,
     turns: Arc<Semaphore>,
     /// Held while `__transaction_state` is being created, so that only one request does it.
     creating: tokio::sync::Mutex<()>,
@@ -59,13 +42,14 @@ impl TransactionHost {
             tasks,
             clock: HostClock::new(clock),
             config,
-            hosting: Mutex::default(),
+            hosting: Hosting::default(),
             turns: Arc::new(Semaphore::new(CONCURRENT)),
             creating: tokio::sync::Mutex::new(()),
         }
     }
 
-    /// Logs were opened as this catalog says: starts coordinators for those of `__transaction_state`.
+    /// Logs were opened as this catalog says: starts coordinators for those of `__transaction_state`. Whoever waits for
+    /// a coordinator is to be told after this. One call at a time.
     pub(crate) fn opened(&self, catalog: &Catalog) {
         let Some(broker) = self.broker.upgrade() else {
             return;
@@ -73,81 +57,63 @@ impl TransactionHost {
         let Some(topic) = catalog.image.topic(TRANSACTIONS_TOPIC) else {
             return;
         };
-        let mut hosting = self.hosting.lock();
-        for index in (0..u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX))
-            .map_while(|i| PartitionIndex::new(i).ok())
-        {
-            let partition = PartitionId {
-                topic: topic.id,
-                index,
-            };
-            let Some(log) = broker.logs.get(partition) else {
-                continue;
-            };
-            // Another log of the same partition: it was closed and opened again.
-            let runs = hosting
-                .get(&partition)
-                .is_some_and(|hosted| Arc::ptr_eq(&hosted.log, &log));
-            if !runs {
-                let hosted = self.start(&broker, log);
-                hosting.insert(partition, hosted);
-            }
+        for log in self.hosting.without(&broker.logs, topic) {
+            let hosted = self.start(&broker, log);
+            self.hosting.insert(hosted);
         }
     }
 
-    fn start(&self, broker: &Broker, log: Arc<PartitionLog>) -> Hosted {
+    fn start(&self, broker: &Broker, log: Arc<PartitionLog>) -> Hosted<TransactionCoordinator, ()> {
         let cancel = self.tasks.token().child_token();
+        let markers = MarkerSender {
+            broker: self.broker.clone(),
+            leader_epoch: log.leader_epoch(),
+            turns: self.turns.clone(),
+        };
         let (actor, handle) = Actor::new(Parts {
-            reader: broker.reader.clone(),
-            clock: self.clock.clone(),
-            coordinator: TransactionCoordinator::new(self.config.clone()),
-            markers: MarkerSender {
-                broker: self.broker.clone(),
-                leader_epoch: log.leader_epoch(),
-                turns: self.turns.clone(),
+            source: OfLog {
+                log: log.clone(),
+                reader: broker.reader.clone(),
             },
+            clock: self.clock.clone(),
+            config: self.config.clone(),
+            outside: TransactionsOutside::new(log.clone(), markers),
+            metrics: broker.metrics.clone(),
             cancel: cancel.clone(),
-            log: log.clone(),
         });
+        let warmed = broker.handover.warm_transactions(&log);
         let name = format!("transaction-coordinator-{}", log.id().index);
-        self.tasks.spawn(&name, OnExit::Expected, actor.run());
+        self.tasks.spawn(&name, OnExit::Expected, actor.run(warmed));
         Hosted {
             handle,
             log,
             cancel,
+            extra: (),
         }
     }
 
     /// A partition is no longer led here. Whoever waits for its coordinator is told to look for the new one.
     pub(crate) fn closed(&self, partition: PartitionId) {
-        self.hosting.lock().remove(&partition);
+        self.hosting.closed(partition);
     }
 
-    /// The coordinator of a transactional id, if it is here.
-    pub(crate) fn coordinator(
+    /// The coordinator of a transactional id, if it is here or is about to be.
+    pub(crate) async fn coordinator(
         &self,
-        catalog: &Catalog,
+        broker: &Broker,
         transactional_id: &str,
-    ) -> Result<Handle, TransactionError> {
-        let partition = catalog
-            .image
-            .topic(TRANSACTIONS_TOPIC)
-            .and_then(|topic| partition_of(topic, transactional_id))
-            .ok_or(TransactionError::NotCoordinator)?;
-        let hosting = self.hosting.lock();
-        hosting
-            .get(&partition)
-            .map(|hosted| hosted.handle.clone())
-            .ok_or(TransactionError::NotCoordinator)
+    ) -> Result<Handle<TransactionCoordinator>, TransactionError> {
+        let catalog = broker.catalog.load_full();
+        let topic = catalog.image.topic(TRANSACTIONS_TOPIC);
+        let partition = topic.and_then(|topic| partition_of(topic, transactional_id));
+        let partition = partition.ok_or(TransactionError::NotCoordinator)?;
+        let found = self.hosting.find(broker, partition).await;
+        found.ok_or(TransactionError::NotCoordinator)
     }
 
     /// All coordinators here.
-    pub(crate) fn coordinators(&self) -> Vec<Handle> {
-        let hosting = self.hosting.lock();
-        hosting
-            .values()
-            .map(|hosted| hosted.handle.clone())
-            .collect()
+    pub(crate) fn coordinators(&self) -> Vec<Handle<TransactionCoordinator>> {
+        self.hosting.all()
     }
 
     /// `__transaction_state`, created if it doesn't exist yet. `None` if it can't be now.
@@ -166,16 +132,4 @@ impl TransactionHost {
         create_with_defaults(broker, vec![TopicName::new(TRANSACTIONS_TOPIC).ok()?]).await;
         find()
     }
-}
-
-/// The partition of `__transaction_state` that an id belongs to. `None` if the topic has no partitions.
-pub(crate) fn partition_of(topic: &TopicImage, transactional_id: &str) -> Option<PartitionId> {
-    let count = u32::try_from(topic.partitions.len())
-        .ok()
-        .filter(|count| *count > 0)?;
-    let index = PartitionIndex::new(partition_for(transactional_id, count)).ok()?;
-    Some(PartitionId {
-        topic: topic.id,
-        index,
-    })
 }

@@ -11,9 +11,9 @@ use tidegate_coordinator::transactions::{
 use tidegate_types::{ProducerEpoch, ProducerId};
 
 use super::TransactionHost;
-use super::host::partition_of;
 use crate::broker::Broker;
 use crate::catalog::TRANSACTIONS_TOPIC;
+use crate::coordinators::partition_of;
 use crate::error_code::ErrorCode;
 
 /// Pauses between tries while the id's last transaction is being ended, or the coordinator is moving. Together half a
@@ -161,8 +161,8 @@ impl TransactionHost {
         request: AddPartitionsRequest,
         add: bool,
     ) -> Result<Vec<Result<(), TransactionError>>, TransactionError> {
-        let catalog = broker.catalog.load_full();
-        let coordinator = self.coordinator(&catalog, request.transactional_id.as_str())?;
+        let id = request.transactional_id.as_str();
+        let coordinator = self.coordinator(broker, id).await?;
         if !add {
             let verified = coordinator.immediate(move |c, _| c.verify_partitions(&request));
             return verified.await.ok_or(TransactionError::NotCoordinator)?;

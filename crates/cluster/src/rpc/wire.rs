@@ -1,6 +1,5 @@
 //! What the streams carry, and what answers say beside their message.
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tidegate_metadata::{Endpoint, ImageVersion};
 use tidegate_types::{BrokerId, ControllerEpoch};
@@ -40,11 +39,7 @@ impl TailMessage {
     pub(super) fn into_outgoing(self) -> Outgoing {
         let bytes = match &self {
             Self::Item(FollowItem::Batches { bytes, .. }) => bytes.len() + 128,
-            Self::Item(FollowItem::Sealed {
-                checkpoint,
-                coordinator,
-                ..
-            }) => checkpoint.len() + coordinator.as_ref().map_or(0, Bytes::len) + 128,
+            Self::Item(FollowItem::Sealed { checkpoint, .. }) => checkpoint.len() + 128,
             Self::Item(FollowItem::Start { .. }) | Self::Opened | Self::Ended(_) => 0,
         };
         Outgoing::sized(self, bytes)

@@ -16,7 +16,7 @@ use crate::epochs::EpochHistory;
 use crate::producers::Producers;
 use crate::read_ahead::Streams;
 use crate::segments::{Segment, SegmentMap};
-use crate::tail::TailBatch;
+use crate::tail::{TailBatch, TailPiece};
 
 /// What is to be copied.
 pub(crate) struct Copying {
@@ -162,6 +162,15 @@ impl PartitionLog {
 
     pub(crate) fn copied_end(&self) -> Offset {
         self.state.lock().log_end
+    }
+
+    /// The copied batches from `offset` on; `None` if what is left of the copy begins behind it, or it isn't a copy
+    /// any more.
+    pub(crate) fn copied(&self, offset: Offset, max_bytes: usize) -> Option<Vec<TailPiece>> {
+        let state = self.state.lock();
+        let start = state.tail.start().unwrap_or(state.log_end);
+        let holds = state.status == Status::Incoming && start <= offset;
+        holds.then(|| state.tail.read(offset, state.log_end, max_bytes, true))
     }
 
     /// Where what is left of the copy begins.

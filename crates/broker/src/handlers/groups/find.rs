@@ -9,10 +9,9 @@ use tidegate_metadata::{BrokerImage, TopicImage};
 use tidegate_types::PartitionIndex;
 
 use crate::broker::Broker;
+use crate::coordinators::partition_of;
 use crate::error_code::ErrorCode;
-use crate::groups::partition_of;
 use crate::handlers::text;
-use crate::transactions;
 
 /// What kinds of coordinators there are.
 const GROUP: i8 = 0;
@@ -122,8 +121,7 @@ async fn find(broker: &Broker, key_type: i8, key: &str) -> Result<BrokerImage, E
                 .state_topic(broker)
                 .await
                 .ok_or(ErrorCode::CoordinatorNotAvailable)?;
-            let partition = transactions::partition_of(&topic, key)
-                .ok_or(ErrorCode::CoordinatorNotAvailable)?;
+            let partition = partition_of(&topic, key).ok_or(ErrorCode::CoordinatorNotAvailable)?;
             leader_of(broker, &topic, partition.index)
         }
         _ => Err(ErrorCode::InvalidRequest),

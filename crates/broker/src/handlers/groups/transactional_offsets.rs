@@ -18,8 +18,9 @@ use super::offsets::{Answers, owned, target};
 use super::{ask, instance_id, mixed_up};
 use crate::broker::{Broker, TopicRef};
 use crate::catalog::OFFSETS_TOPIC;
+use crate::coordinators::partition_of;
 use crate::error_code::ErrorCode;
-use crate::groups::partition_of;
+use crate::handover::Patience;
 use crate::transactions::vouch::{Understands, is_passing, vouch};
 
 /// Below this version clients may stop over COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296).
@@ -169,8 +170,10 @@ async fn ticket(
         .topic(OFFSETS_TOPIC)
         .ok_or(ErrorCode::NotCoordinator)?;
     let partition = partition_of(topic, group.as_str()).ok_or(ErrorCode::NotCoordinator)?;
+    // While the partition is being moved this waits for what becomes of it.
     let log = broker
-        .led_log(topic, partition.index.to_wire())
+        .log_for_append(topic, partition.index.to_wire(), &mut Patience::default())
+        .await
         .map_err(|_| ErrorCode::NotCoordinator)?;
     let identity = ProducerIdentity {
         id: producer,

@@ -19,8 +19,8 @@ use tidegate_types::{PartitionIndex, TopicName};
 use super::{ask, code_for, mixed_up, producer};
 use crate::broker::Broker;
 use crate::catalog::OFFSETS_TOPIC;
+use crate::coordinators::partition_of;
 use crate::error_code::ErrorCode;
-use crate::groups::partition_of;
 
 /// PRODUCER_FENCED is known from this version on.
 const FENCED: i16 = 2;
@@ -141,10 +141,8 @@ async fn verified(
 ) -> Vec<ErrorCode> {
     let count = partitions.len();
     let code = |error: TransactionError| code_for(&error, version, FENCED);
-    let coordinator = broker
-        .transactions
-        .coordinator(&broker.catalog.load(), id.as_str());
-    let coordinator = match coordinator {
+    let coordinator = broker.transactions.coordinator(broker, id.as_str());
+    let coordinator = match coordinator.await {
         Ok(coordinator) => coordinator,
         Err(error) => return vec![code(error); count],
     };

@@ -35,9 +35,7 @@ pub(super) async fn describe(
 
 async fn described(broker: &Broker, id: &str) -> Result<DescribedTransaction, TransactionError> {
     let id = TransactionalId::new(id)?;
-    let coordinator = broker
-        .transactions
-        .coordinator(&broker.catalog.load(), id.as_str())?;
+    let coordinator = broker.transactions.coordinator(broker, id.as_str()).await?;
     coordinator
         .immediate(move |c, _| c.describe(&id))
         .await

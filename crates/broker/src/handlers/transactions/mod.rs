@@ -56,9 +56,7 @@ where
         + Send
         + 'static,
 {
-    let coordinator = broker
-        .transactions
-        .coordinator(&broker.catalog.load(), id.as_str())?;
+    let coordinator = broker.transactions.coordinator(broker, id.as_str()).await?;
     coordinator
         .answered(act)
         .await

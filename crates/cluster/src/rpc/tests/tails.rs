@@ -54,7 +54,6 @@ async fn every_item_and_the_end_come_as_they_were_sent() {
         Ok(FollowItem::Sealed {
             end: offset(9),
             checkpoint: bytes(300),
-            coordinator: Some(bytes(5)),
         }),
         Err(FollowError::Failed("so".to_owned())),
     ];

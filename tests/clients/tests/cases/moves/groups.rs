@@ -12,7 +12,7 @@ use crate::support::{errors, text, unique};
 
 /// Partitions of `__consumer_offsets`, unless configured.
 const OFFSETS_PARTITIONS: i32 = 50;
-const OFFSETS_TOPIC: &str = "__consumer_offsets";
+pub(super) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 
 /// The broker that coordinates a group, as this broker says.
 pub(super) async fn coordinator(client: &mut RawClient, group: &str) -> Result<u32> {
@@ -36,7 +36,7 @@ pub(super) async fn coordinator(client: &mut RawClient, group: &str) -> Result<u
 
 /// The partition of `__consumer_offsets` that keeps a group: the absolute value of Java's hash of its name. Clearing
 /// the sign instead is right for half of all names only.
-fn partition_of(group: &str) -> i32 {
+pub(super) fn partition_of(group: &str) -> i32 {
     let hash = group.bytes().fold(0_i32, |hash, byte| {
         hash.wrapping_mul(31).wrapping_add(i32::from(byte))
     });

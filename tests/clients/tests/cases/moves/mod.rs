@@ -3,6 +3,8 @@
 //! Several brokers over one bucket, started for each case. No case is judged by how long something takes, but for
 //! limits that only a stuck cluster exceeds.
 
+mod coordinator_dies;
+mod coordinators;
 mod groups;
 mod invisible;
 mod leader_epochs;
