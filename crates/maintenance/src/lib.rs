@@ -10,8 +10,8 @@ mod delete;
 mod retention;
 
 pub use compaction::{
-    AbortedRange, CompactionPlan, CompactionPolicy, CompactionStats, Filter, FilterRules, KeyMap,
-    KeyMapFull, LastRecord, MapEnd, Mapper, Transactions, plan_compaction,
+    AbortedRange, CompactionDue, CompactionPlan, CompactionPolicy, CompactionStats, Filter,
+    FilterRules, KeyMap, KeyMapFull, LastRecord, MapEnd, Mapper, Transactions, plan_compaction,
 };
 pub use delete::{DeleteError, ObjectDeleter};
 pub use retention::{RetentionPolicy, StoredSegment, new_log_start};

@@ -85,14 +85,14 @@ pub fn visit_keys(
 }
 
 /// Takes the records out that `keep` refuses. A batch that keeps tombstones is given the delete horizon, unless it
-/// has one.
+/// has one or there is none to give.
 ///
 /// # Errors
 /// When the records can't be read, or what is left can't be written.
 pub fn thin_out(
     batch: &StoredBatch,
     max_uncompressed_bytes: usize,
-    horizon: DeleteHorizon,
+    horizon: Option<DeleteHorizon>,
     mut keep: impl FnMut(KeyedRecord<'_>) -> bool,
 ) -> Result<Thinned, ThinError> {
     let header = batch.header();
@@ -118,8 +118,10 @@ pub fn thin_out(
     if kept.count == 0 {
         return Ok(Thinned::Emptied);
     }
-    let marks = header.delete_horizon().is_none() && (horizon.always || kept.tombstones);
-    if !marks && kept.count == header.record_count() {
+    let horizon = horizon
+        .filter(|horizon| horizon.always || kept.tombstones)
+        .filter(|_| header.delete_horizon().is_none());
+    if horizon.is_none() && kept.count == header.record_count() {
         return Ok(Thinned::Unchanged);
     }
     let mut left = *header;
@@ -127,13 +129,14 @@ pub fn thin_out(
     if header.timestamp_type() == TimestampType::CreateTime {
         left.max_timestamp = kept.max_timestamp;
     }
-    let records = if marks {
-        left.attributes |= DELETE_HORIZON_BIT;
-        left.base_timestamp = horizon.at;
-        kept.rebased(&body, header.base_timestamp(), horizon.at)
-            .map_err(|fault| RecordsError::Record { index: 0, fault })?
-    } else {
-        kept.copied(&body)
+    let records = match horizon {
+        Some(horizon) => {
+            left.attributes |= DELETE_HORIZON_BIT;
+            left.base_timestamp = horizon.at;
+            kept.rebased(&body, header.base_timestamp(), horizon.at)
+                .map_err(|fault| RecordsError::Record { index: 0, fault })?
+        }
+        None => kept.copied(&body),
     };
     Ok(Thinned::Rewritten(written(left, &records)?))
 }
@@ -294,6 +297,7 @@ mod tests {
         at: TimestampMs::new(1_700_000_000_000),
         always: false,
     };
+    const GIVEN: Option<DeleteHorizon> = Some(HORIZON);
 
     fn offset(offset: u64) -> Offset {
         Offset::new(offset).unwrap()
@@ -352,7 +356,7 @@ mod tests {
             let before = batch(keep.len() as u64, codec, |i| tombstones[usize::try_from(i).unwrap()]);
             let stays = |o: Offset| keep[usize::try_from(o.get() - 100).unwrap()];
             let expected: Vec<Record> = all(&before).into_iter().filter(|r| stays(r.offset)).collect();
-            let thinned = thin_out(&before, LIMIT, HORIZON, |r| stays(r.offset)).unwrap();
+            let thinned = thin_out(&before, LIMIT, GIVEN, |r| stays(r.offset)).unwrap();
             let has_tombstone = expected.iter().any(|r| r.value.is_none());
             match thinned {
                 Thinned::Emptied => prop_assert!(expected.is_empty()),
@@ -377,13 +381,13 @@ mod tests {
     #[test]
     fn a_delete_horizon_is_given_once_and_keeps_the_timestamps() {
         let before = batch(3, Codec::Lz4, |i| i == 1);
-        let marked = rewritten(thin_out(&before, LIMIT, HORIZON, |_| true).unwrap());
+        let marked = rewritten(thin_out(&before, LIMIT, GIVEN, |_| true).unwrap());
         assert_eq!(marked.header().delete_horizon(), Some(HORIZON.at));
         assert_eq!(all(&marked), all(&before));
-        let later = DeleteHorizon {
+        let later = Some(DeleteHorizon {
             at: TimestampMs::new(9_999_999_999_999),
             always: true,
-        };
+        });
         assert_eq!(
             thin_out(&marked, LIMIT, later, |_| true).unwrap(),
             Thinned::Unchanged
@@ -391,6 +395,17 @@ mod tests {
         let thinner = rewritten(thin_out(&marked, LIMIT, later, |r| r.is_tombstone).unwrap());
         assert_eq!(thinner.header().delete_horizon(), Some(HORIZON.at));
         assert_eq!(all(&thinner), all(&before)[1..2]);
+    }
+
+    #[test]
+    fn a_batch_that_is_given_no_delete_horizon_loses_records_all_the_same() {
+        let before = batch(3, Codec::None, |i| i == 1);
+        let whole = thin_out(&before, LIMIT, None, |_| true).unwrap();
+        assert_eq!(whole, Thinned::Unchanged);
+        let thinned = thin_out(&before, LIMIT, None, |r| r.offset > offset(100)).unwrap();
+        let thinned = rewritten(thinned);
+        assert_eq!(thinned.header().delete_horizon(), None);
+        assert_eq!(all(&thinned), all(&before)[1..]);
     }
 
     #[test]
@@ -435,6 +450,6 @@ mod tests {
     fn what_would_grow_too_large_is_an_error() {
         let batch = batch(30, Codec::Zstd, |_| false);
         assert!(visit_keys(&batch, 20, |_| {}).is_err());
-        assert!(thin_out(&batch, 20, HORIZON, |_| true).is_err());
+        assert!(thin_out(&batch, 20, GIVEN, |_| true).is_err());
     }
 }

@@ -11,11 +11,13 @@ pub struct CompactionMetrics {
     pub(crate) passes: Counter,
     pub(crate) failures: Counter,
     pub(crate) bytes_read: Counter,
+    pub(crate) bytes_filtered: Counter,
     pub(crate) bytes_kept: Counter,
     pub(crate) records_removed: Counter,
     pub(crate) unreadable_batches: Counter,
     pub(crate) swaps: Counter,
     pub(crate) swaps_refused: Counter,
+    pub(crate) swaps_withdrawn: Counter,
 }
 
 impl CompactionMetrics {
@@ -37,9 +39,15 @@ impl CompactionMetrics {
         );
         registry.register_with_unit(
             "compaction_read",
-            "Batches that compaction filtered",
+            "Batches that compaction read, those to map keys and those to rewrite",
             Unit::Bytes,
             self.bytes_read.clone(),
+        );
+        registry.register_with_unit(
+            "compaction_filtered",
+            "Batches that compaction went through to rewrite them",
+            Unit::Bytes,
+            self.bytes_filtered.clone(),
         );
         registry.register_with_unit(
             "compaction_kept",
@@ -66,6 +74,11 @@ impl CompactionMetrics {
             "compaction_swaps_refused",
             "Runs of segments that had changed when compaction wanted to replace them",
             self.swaps_refused.clone(),
+        );
+        registry.register(
+            "compaction_swaps_withdrawn",
+            "Runs of segments that compaction gave up because the partition or its policy had changed",
+            self.swaps_withdrawn.clone(),
         );
     }
 }

@@ -5,26 +5,32 @@ mod metrics;
 mod output;
 mod pace;
 mod pass;
+mod watch;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate_maintenance::{CompactionPolicy, StoredSegment, plan_compaction};
+use tidegate_maintenance::{CompactionDue, CompactionPolicy, StoredSegment, plan_compaction};
 use tidegate_object_storage::ObjectStorage;
 use tidegate_partition_log::{CompactionView, PartitionLog, SegmentReader, Writer};
-use tidegate_types::{LeaderEpoch, Offset, PartitionId};
+use tidegate_types::PartitionId;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 pub use self::metrics::CompactionMetrics;
+use self::pace::Pace;
 use self::pass::{Pass, PassEnd};
+use self::watch::{Known, Rest, Watch};
 use crate::broker::Broker;
+use crate::catalog::Catalog;
 use crate::config::{TopicCompaction, TopicSettings};
 
 /// Passes of one partition before others get their turn: its map was full so often.
 const PASSES_IN_A_ROW: usize = 16;
+/// After so many logs others get their turn on the thread.
+const LOGS_IN_A_ROW: usize = 256;
 
 /// Limits of compaction.
 #[derive(Debug, Clone, Copy)]
@@ -78,12 +84,10 @@ struct Due {
     dirty_ratio: f64,
 }
 
-/// Up to where each partition was compacted when that was last known, and under which leader epoch.
-type Cleaned = HashMap<PartitionId, (LeaderEpoch, Offset)>;
-
 impl Compactor {
     pub(crate) async fn run(self, cancel: CancellationToken) {
-        let mut cleaned = Cleaned::new();
+        let mut watch = Watch::default();
+        let mut pace = Pace::new(self.broker.clock.clone(), self.settings.bytes_per_second);
         loop {
             // Cancel-safe: a pass that is dropped leaves objects that nobody refers to, nothing else.
             tokio::select! {
@@ -92,36 +96,49 @@ impl Compactor {
             }
             tokio::select! {
                 () = cancel.cancelled() => return,
-                () = Box::pin(self.round(&mut cleaned)) => {}
+                () = Box::pin(self.round(&mut watch, &mut pace)) => {}
             }
         }
     }
 
-    async fn round(&self, cleaned: &mut Cleaned) {
+    async fn round(&self, watch: &mut Watch, pace: &mut Pace) {
         let logs = self.compacted_logs();
         let led: HashSet<PartitionId> = logs.iter().map(|(log, _)| log.id()).collect();
-        cleaned.retain(|id, _| led.contains(id));
-        self.learn_cleaned(&logs, cleaned).await;
-        let mut due: Vec<Due> = logs
-            .iter()
-            .filter_map(|(log, settings)| self.due(log, settings, cleaned))
-            .collect();
+        watch.retain(|id| led.contains(&id));
+        self.learn_cleaned(&logs, watch).await;
+        let mut due = Vec::new();
+        for some in logs.chunks(LOGS_IN_A_ROW) {
+            due.extend(
+                some.iter()
+                    .filter_map(|(log, settings)| self.due(log, settings, watch)),
+            );
+            tokio::task::yield_now().await;
+        }
         self.metrics
             .due
             .set(i64::try_from(due.len()).unwrap_or(i64::MAX));
         due.sort_by(|a, b| b.dirty_ratio.total_cmp(&a.dirty_ratio));
         for due in due {
-            self.compact(&due.log, cleaned).await;
+            self.compact(&due.log, watch, pace).await;
         }
     }
 
-    async fn compact(&self, log: &Arc<PartitionLog>, cleaned: &mut Cleaned) {
+    async fn compact(&self, log: &Arc<PartitionLog>, watch: &mut Watch, pace: &mut Pace) {
         for _ in 0..PASSES_IN_A_ROW {
             // What is known of it may not be true any more.
-            cleaned.remove(&log.id());
-            match Pass::new(self, log).run().await {
+            watch.forget(log.id());
+            match Pass::new(self, log, pace).run().await {
                 Ok(PassEnd::Done { leader_epoch, end }) => {
-                    cleaned.insert(log.id(), (leader_epoch, end));
+                    let known = Known {
+                        leader_epoch,
+                        cleaned_end: end,
+                        rest: None,
+                    };
+                    watch.learn(log.id(), known);
+                    return;
+                }
+                Ok(PassEnd::NotDue(known)) => {
+                    watch.learn(log.id(), known);
                     return;
                 }
                 Ok(PassEnd::MapFull) => {}
@@ -140,9 +157,10 @@ impl Compactor {
     }
 
     fn compacted_logs(&self) -> Vec<(Arc<PartitionLog>, TopicCompaction)> {
+        let catalog = self.broker.catalog.load();
         let logs = self.broker.logs.all().into_iter();
         logs.filter_map(|log| {
-            let settings = self.topic_settings(&log)?;
+            let settings = settings_of(&catalog, &log)?;
             Some((log, settings))
         })
         .collect()
@@ -150,24 +168,18 @@ impl Compactor {
 
     /// A log's settings, if its topic is compacted.
     fn topic_settings(&self, log: &PartitionLog) -> Option<TopicCompaction> {
-        let catalog = self.broker.catalog.load();
-        let topic = catalog.image.topic_by_id(log.id().topic)?;
-        let settings: &TopicSettings = catalog.settings(topic);
-        settings.cleanup.compact.then_some(settings.compaction)
+        settings_of(&self.broker.catalog.load(), log)
     }
 
     /// Asks up to where partitions are compacted that were led by others before, or never looked at.
     async fn learn_cleaned(
         &self,
         logs: &[(Arc<PartitionLog>, TopicCompaction)],
-        cleaned: &mut Cleaned,
+        watch: &mut Watch,
     ) {
         let unknown: Vec<PartitionId> = logs
             .iter()
-            .filter(|(log, _)| {
-                let known = cleaned.get(&log.id());
-                known.is_none_or(|(epoch, _)| *epoch != log.leader_epoch())
-            })
+            .filter(|(log, _)| watch.known(log.id(), log.leader_epoch()).is_none())
             .map(|(log, _)| log.id())
             .collect();
         if unknown.is_empty() {
@@ -175,8 +187,14 @@ impl Compactor {
         }
         match self.broker.controller.partition_states(unknown).await {
             Ok(states) => {
-                let known = states.into_iter().flatten();
-                cleaned.extend(known.map(|s| (s.partition, (s.leader_epoch, s.cleaned_end))));
+                for state in states.into_iter().flatten() {
+                    let known = Known {
+                        leader_epoch: state.leader_epoch,
+                        cleaned_end: state.cleaned_end,
+                        rest: None,
+                    };
+                    watch.learn(state.partition, known);
+                }
             }
             Err(error) => {
                 debug!(
@@ -187,26 +205,42 @@ impl Compactor {
         }
     }
 
+    /// Looks at a log, unless it is sure that it isn't due.
     fn due(
         &self,
         log: &Arc<PartitionLog>,
         settings: &TopicCompaction,
-        cleaned: &Cleaned,
+        watch: &mut Watch,
     ) -> Option<Due> {
-        let (epoch, cleaned_end) = *cleaned.get(&log.id())?;
-        let view = log.compaction_view().filter(|v| v.leader_epoch == epoch)?;
+        let policy = self.policy(settings);
+        let now = self.broker.clock.wall();
+        let watermarks = log.watermarks().ok()?;
+        if !watch.is_worth_a_look(log.id(), watermarks, &policy, now) {
+            return None;
+        }
+        let known = watch.known(log.id(), log.leader_epoch())?;
+        let view = log
+            .compaction_view()
+            .filter(|view| view.leader_epoch == known.leader_epoch)?;
         let limit = view.last_stable.min(view.stored_end);
-        let plan = plan_compaction(
-            &stored_segments(&view),
-            cleaned_end.max(view.log_start),
-            limit,
-            &self.policy(settings),
-            self.broker.clock.wall(),
-        )?;
-        Some(Due {
-            log: log.clone(),
-            dirty_ratio: plan.dirty_ratio,
-        })
+        let cleaned_end = known.cleaned_end.max(view.log_start);
+        match plan_compaction(&stored_segments(&view), cleaned_end, limit, &policy, now) {
+            CompactionDue::Now(plan) => Some(Due {
+                log: log.clone(),
+                dirty_ratio: plan.dirty_ratio,
+            }),
+            CompactionDue::NotBefore(until) => {
+                let rest = Rest {
+                    watermarks,
+                    policy,
+                    until,
+                };
+                // What isn't stored yet comes into the segment map without a move of the watermarks.
+                let is_all_stored = view.stored_end >= watermarks.log_end;
+                watch.rest(log.id(), is_all_stored.then_some(rest));
+                None
+            }
+        }
     }
 
     fn policy(&self, settings: &TopicCompaction) -> CompactionPolicy {
@@ -217,6 +251,12 @@ impl Compactor {
             min_dirty_bytes: self.settings.min_dirty_bytes.min(settings.segment_bytes),
         }
     }
+}
+
+fn settings_of(catalog: &Catalog, log: &PartitionLog) -> Option<TopicCompaction> {
+    let topic = catalog.image.topic_by_id(log.id().topic)?;
+    let settings: &TopicSettings = catalog.settings(topic);
+    settings.cleanup.compact.then_some(settings.compaction)
 }
 
 fn stored_segments(view: &CompactionView) -> Vec<StoredSegment> {

@@ -63,7 +63,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// `map` knows everything of the dirty part up to `map_end`; what lies behind stays as it is.
+    /// `map` knows everything of the dirty part up to `map_end`, which may lie within a batch; records behind it
+    /// stay.
     pub fn new(
         map: KeyMap,
         map_end: Offset,
@@ -132,7 +133,7 @@ impl Filter {
 
     fn judge(&mut self, batch: StoredBatch) -> Option<StoredBatch> {
         let header = *batch.header();
-        if header.end_offset() > self.map_end {
+        if header.base_offset() >= self.map_end {
             return Some(batch);
         }
         let verdict = self.transactions.judge(&batch);
@@ -149,7 +150,7 @@ impl Filter {
         let thinned = if all_go {
             Thinned::Emptied
         } else {
-            self.thin_out(&batch, header.is_control(), spent, horizon_passed)
+            self.thin_out(&batch, spent, horizon_passed)
         };
         match thinned {
             Thinned::Unchanged => Some(batch),
@@ -165,20 +166,16 @@ impl Filter {
         }
     }
 
-    fn thin_out(
-        &mut self,
-        batch: &StoredBatch,
-        is_control: bool,
-        spent: bool,
-        horizon_passed: bool,
-    ) -> Thinned {
-        let horizon = DeleteHorizon {
+    fn thin_out(&mut self, batch: &StoredBatch, spent: bool, horizon_passed: bool) -> Thinned {
+        let header = batch.header();
+        // A batch of which only a part is mapped gets none: a tombstone's time begins when what it removes is gone.
+        let horizon = (header.end_offset() <= self.map_end).then_some(DeleteHorizon {
             at: self.horizon,
             always: spent,
-        };
-        let map = &self.map;
+        });
+        let (map, map_end) = (&self.map, self.map_end);
         let thinned = thin_out(batch, MAX_UNCOMPRESSED_BYTES, horizon, |record| {
-            if is_control {
+            if header.is_control() || record.offset >= map_end {
                 return true;
             }
             let Some(key) = record.key else {

@@ -9,7 +9,7 @@ const FIRST_SLOTS: usize = 1 << 10;
 /// Of 16 slots so many are used at most: with more, a look-up walks too far.
 const MOST_OF_16: usize = 13;
 
-/// The map can't take another whole batch within its limit.
+/// The map can't take another key within its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the key map is full with {keys} keys")]
 pub struct KeyMapFull {
@@ -53,29 +53,6 @@ impl KeyMap {
         }
     }
 
-    /// Makes room for `keys` more. A map that holds nothing makes it whatever the limit: a batch larger than the
-    /// whole map must not stop compaction for ever.
-    ///
-    /// # Errors
-    /// The limit doesn't allow it.
-    pub fn reserve(&mut self, keys: usize) -> Result<(), KeyMapFull> {
-        while self.used + keys > capacity(self.slots.len()) {
-            let Some(grown) = self.grown() else {
-                if self.used > 0 {
-                    return Err(KeyMapFull { keys: self.used });
-                }
-                self.slots = vec![FREE; (keys / MOST_OF_16 + 1) * 16];
-                continue;
-            };
-            let old = std::mem::replace(&mut self.slots, vec![FREE; grown]);
-            for slot in old.into_iter().filter(|slot| slot.offset_and_one != 0) {
-                let at = self.find(slot.hash);
-                self.slots[at] = slot;
-            }
-        }
-        Ok(())
-    }
-
     /// Twice as many slots; as many as the limit allows if that would be the last time it could double.
     fn grown(&self) -> Option<usize> {
         let most = (self.limit_bytes / SLOT_BYTES).saturating_sub(self.slots.len());
@@ -85,19 +62,38 @@ impl KeyMap {
         } else {
             doubled
         };
-        (grown > self.slots.len()).then_some(grown)
+        (capacity(grown) > capacity(self.slots.len())).then_some(grown)
     }
 
-    /// Notes that a key is at an offset, which is behind all noted before. [`KeyMap::reserve`] comes first.
-    pub fn note(&mut self, key: &[u8], offset: Offset) {
+    /// Notes that a key is at an offset, which is behind all noted before.
+    ///
+    /// # Errors
+    /// The key is a new one and the limit allows no more: nothing is noted.
+    pub fn note(&mut self, key: &[u8], offset: Offset) -> Result<(), KeyMapFull> {
         let hash = self.hash(key);
-        let at = self.find(hash);
-        let slot = &mut self.slots[at];
-        self.used += usize::from(slot.offset_and_one == 0);
-        *slot = Slot {
+        let mut at = self.find(hash);
+        if self.slots[at].offset_and_one == 0 {
+            if self.used >= capacity(self.slots.len()) {
+                self.grow()?;
+                at = self.find(hash);
+            }
+            self.used += 1;
+        }
+        self.slots[at] = Slot {
             hash,
             offset_and_one: offset.get() + 1,
         };
+        Ok(())
+    }
+
+    fn grow(&mut self) -> Result<(), KeyMapFull> {
+        let grown = self.grown().ok_or(KeyMapFull { keys: self.used })?;
+        let old = std::mem::replace(&mut self.slots, vec![FREE; grown]);
+        for slot in old.into_iter().filter(|slot| slot.offset_and_one != 0) {
+            let at = self.find(slot.hash);
+            self.slots[at] = slot;
+        }
+        Ok(())
     }
 
     /// Whether a later record of this key was noted.
@@ -161,8 +157,7 @@ mod tests {
             let mut map = KeyMap::new(1 << 20);
             let mut model = HashMap::new();
             for (at, key) in keys.iter().enumerate() {
-                map.reserve(1).unwrap();
-                map.note(&key.to_be_bytes(), offset(at as u64));
+                map.note(&key.to_be_bytes(), offset(at as u64)).unwrap();
                 model.insert(*key, at as u64);
             }
             prop_assert_eq!(map.len(), model.len());
@@ -181,8 +176,7 @@ mod tests {
         for limit in [64 << 10, 100_000, 1 << 20, 3 << 20] {
             let mut map = KeyMap::new(limit);
             let mut key = 0u64;
-            while map.reserve(1).is_ok() {
-                map.note(&key.to_be_bytes(), offset(key));
+            while map.note(&key.to_be_bytes(), offset(key)).is_ok() {
                 key += 1;
             }
             assert!(map.memory_bytes() <= limit);
@@ -192,18 +186,23 @@ mod tests {
                 map.memory_bytes()
             );
             assert!(map.len() * SLOT_BYTES * 4 > map.memory_bytes() * 3);
-            assert_eq!(map.reserve(1), Err(KeyMapFull { keys: map.len() }));
+            assert_eq!(map.len() as u64, key);
+            let full = KeyMapFull { keys: map.len() };
+            assert_eq!(map.note(&key.to_be_bytes(), offset(key)), Err(full));
         }
     }
 
     #[test]
-    fn an_empty_map_takes_a_batch_of_any_size() {
-        let mut map = KeyMap::new(1000);
-        map.reserve(50_000).unwrap();
-        for key in 0..50_000u64 {
-            map.note(&key.to_be_bytes(), offset(key));
+    fn a_full_map_refuses_new_keys_only_and_still_follows_those_it_has() {
+        let mut map = KeyMap::new(0);
+        let keys = (0u64..).take_while(|key| map.note(&key.to_be_bytes(), offset(*key)).is_ok());
+        let keys = keys.count() as u64;
+        assert!(keys > 0);
+        for key in 0..keys {
+            map.note(&key.to_be_bytes(), offset(1_000 + key)).unwrap();
         }
-        assert_eq!(map.len(), 50_000);
-        assert!(map.reserve(50_000).is_err());
+        assert!(map.has_later(&0u64.to_be_bytes(), offset(999)));
+        assert!(!map.has_later(&keys.to_be_bytes(), Offset::ZERO));
+        assert_eq!(map.memory_bytes(), 16 * SLOT_BYTES);
     }
 }

@@ -14,7 +14,7 @@ mod transactions;
 pub use filter::{CompactionStats, Filter, FilterRules, LastRecord};
 pub use key_map::{KeyMap, KeyMapFull};
 pub use mapper::{MapEnd, Mapper};
-pub use plan::{CompactionPlan, CompactionPolicy, plan_compaction};
+pub use plan::{CompactionDue, CompactionPlan, CompactionPolicy, plan_compaction};
 pub use transactions::{AbortedRange, Transactions};
 
 /// A compressed batch is opened up to this size; a larger one stays as it is.

@@ -33,6 +33,15 @@ pub struct CompactionPlan {
     pub dirty_ratio: f64,
 }
 
+/// Whether a partition is due.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CompactionDue {
+    Now(CompactionPlan),
+    /// As long as neither the segments nor the borders nor the policy change, it isn't before this time; `None`:
+    /// not at all.
+    NotBefore(Option<TimestampMs>),
+}
+
 /// Plans a pass if one is due. `segments` are in offset order. Up to `cleaned_end` a pass has gone already; nothing
 /// at or behind `limit` may be touched.
 pub fn plan_compaction(
@@ -41,45 +50,71 @@ pub fn plan_compaction(
     limit: Offset,
     policy: &CompactionPolicy,
     now: TimestampMs,
-) -> Option<CompactionPlan> {
-    let before = |lag: Duration| {
-        let lag = i64::try_from(lag.as_millis()).unwrap_or(i64::MAX);
-        TimestampMs::new(now.get().saturating_sub(lag))
-    };
-    let too_young = |segment: &StoredSegment| {
-        !policy.min_lag.is_zero() && segment.effective_timestamp() > before(policy.min_lag)
-    };
-    let compactable = segments
-        .iter()
-        .take_while(|s| s.range.end() <= limit && !too_young(s));
-    let (mut clean_bytes, mut dirty_bytes, mut dirty_segments) = (0u64, 0u64, 0usize);
-    let mut dirty: Option<(Offset, Offset)> = None;
-    let mut oldest: Option<TimestampMs> = None;
+) -> CompactionDue {
+    let compactable = segments.iter().take_while(|s| s.range.end() <= limit);
+    let mut found = Found::default();
+    let mut next = None;
     for segment in compactable {
-        if segment.range.end() <= cleaned_end {
-            clean_bytes += segment.bytes;
-            continue;
+        let old_enough = after(segment.effective_timestamp(), policy.min_lag);
+        if !policy.min_lag.is_zero() && old_enough > now {
+            next = Some(old_enough);
+            break;
         }
-        dirty_bytes += segment.bytes;
-        dirty_segments += 1;
-        let start = dirty.map_or(segment.range.start().max(cleaned_end), |(start, _)| start);
-        dirty = Some((start, segment.range.end()));
-        let at = segment.effective_timestamp();
-        oldest = Some(oldest.map_or(at, |oldest| oldest.min(at)));
+        found.add(segment, cleaned_end);
     }
-    let (start, end) = dirty?;
-    let ratio = ratio_of(dirty_bytes, clean_bytes + dirty_bytes);
-    let overdue = policy
-        .max_lag
-        .is_some_and(|lag| oldest.is_some_and(|at| at < before(lag.max(policy.min_lag))));
-    let worth_it = dirty_bytes >= policy.min_dirty_bytes || dirty_segments >= MANY_SEGMENTS;
-    let due = overdue
+    let Some(dirty) = found.dirty else {
+        return CompactionDue::NotBefore(next);
+    };
+    let ratio = ratio_of(found.dirty_bytes, found.clean_bytes + found.dirty_bytes);
+    let worth_it =
+        found.dirty_bytes >= policy.min_dirty_bytes || found.dirty_segments >= MANY_SEGMENTS;
+    let overdue = found
+        .oldest
+        .zip(policy.max_lag)
+        .map(|(oldest, lag)| after(oldest, lag.max(policy.min_lag)));
+    let due = overdue.is_some_and(|at| at < now)
         || (ratio > policy.min_dirty_ratio && worth_it)
-        || dirty_segments >= FAR_TOO_MANY_SEGMENTS;
-    due.then_some(CompactionPlan {
-        dirty: OffsetRange::new(start, end)?,
-        dirty_ratio: ratio,
-    })
+        || found.dirty_segments >= FAR_TOO_MANY_SEGMENTS;
+    if due {
+        return CompactionDue::Now(CompactionPlan {
+            dirty,
+            dirty_ratio: ratio,
+        });
+    }
+    let overdue = overdue.map(|at| TimestampMs::new(at.get().saturating_add(1)));
+    CompactionDue::NotBefore(next.into_iter().chain(overdue).min())
+}
+
+/// What of a log may be compacted.
+#[derive(Debug, Default)]
+struct Found {
+    clean_bytes: u64,
+    dirty_bytes: u64,
+    dirty_segments: usize,
+    dirty: Option<OffsetRange>,
+    /// Of the dirty segments.
+    oldest: Option<TimestampMs>,
+}
+
+impl Found {
+    fn add(&mut self, segment: &StoredSegment, cleaned_end: Offset) {
+        if segment.range.end() <= cleaned_end {
+            self.clean_bytes += segment.bytes;
+            return;
+        }
+        self.dirty_bytes += segment.bytes;
+        self.dirty_segments += 1;
+        let first = segment.range.start().max(cleaned_end);
+        let start = self.dirty.map_or(first, OffsetRange::start);
+        self.dirty = OffsetRange::new(start, segment.range.end());
+        let at = segment.effective_timestamp();
+        self.oldest = Some(self.oldest.map_or(at, |oldest| oldest.min(at)));
+    }
+}
+
+fn after(at: TimestampMs, lag: Duration) -> TimestampMs {
+    let lag = i64::try_from(lag.as_millis()).unwrap_or(i64::MAX);
+    TimestampMs::new(at.get().saturating_add(lag))
 }
 
 #[expect(
@@ -130,8 +165,33 @@ mod tests {
         limit: u64,
         policy: CompactionPolicy,
     ) -> Option<(u64, u64)> {
-        plan_compaction(segments, offset(cleaned), offset(limit), &policy, NOW)
-            .map(|plan| (plan.dirty.start().get(), plan.dirty.end().get()))
+        match plan_compaction(segments, offset(cleaned), offset(limit), &policy, NOW) {
+            CompactionDue::Now(plan) => Some((plan.dirty.start().get(), plan.dirty.end().get())),
+            CompactionDue::NotBefore(at) => {
+                assert_not_before(segments, offset(cleaned), offset(limit), &policy, at);
+                None
+            }
+        }
+    }
+
+    /// What isn't due is so at the very time that was answered, if only time decides, and not before.
+    fn assert_not_before(
+        segments: &[StoredSegment],
+        cleaned: Offset,
+        limit: Offset,
+        policy: &CompactionPolicy,
+        at: Option<TimestampMs>,
+    ) {
+        let answer =
+            |now: i64| plan_compaction(segments, cleaned, limit, policy, TimestampMs::new(now));
+        let Some(at) = at else {
+            let never = CompactionDue::NotBefore(None);
+            assert_eq!(answer(i64::MAX), never);
+            return;
+        };
+        assert!(at > NOW);
+        assert_eq!(answer(at.get() - 1), CompactionDue::NotBefore(Some(at)));
+        assert_ne!(answer(at.get()), CompactionDue::NotBefore(Some(at)));
     }
 
     #[test]
@@ -157,6 +217,8 @@ mod tests {
             ..POLICY
         };
         assert_eq!(dirty(&log, 0, 30, policy), Some((0, 10)));
+        assert_eq!(dirty(&log, 10, 30, policy), None);
+        assert_eq!(dirty(&log[1..], 0, 30, policy), None);
     }
 
     #[test]

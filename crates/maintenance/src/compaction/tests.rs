@@ -46,8 +46,14 @@ enum Act {
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
-    let record = || (0u8..12, proptest::option::weighted(0.7, any::<u8>()));
-    let batch = move || proptest::collection::vec(record(), 1..6);
+    let record = || (0u8..30, proptest::option::weighted(0.7, any::<u8>()));
+    // A large one may have more keys than the smallest map holds.
+    let batch = move || {
+        prop_oneof![
+            6 => proptest::collection::vec(record(), 1..6),
+            1 => proptest::collection::vec(record(), 20..60),
+        ]
+    };
     let act = prop_oneof![
         4 => batch().prop_map(Act::Plain),
         4 => (0u8..3, batch()).prop_map(|(p, b)| Act::Transactional(p, b)),
@@ -85,6 +91,8 @@ struct Log {
     listed: Vec<AbortedRange>,
     sequences: HashMap<u8, i32>,
     last_batch_end: HashMap<u8, u64>,
+    /// Of the last map.
+    map_bytes: usize,
 }
 
 fn producer_id(producer: u8) -> ProducerId {
@@ -194,7 +202,8 @@ impl Log {
         let stored: Vec<_> = stored.collect();
         let cleaned = offset(self.cleaned_end.max(self.log_start));
         let limit = offset(self.last_stable());
-        let Some(plan) = plan_compaction(&stored, cleaned, limit, &policy, now) else {
+        let due = plan_compaction(&stored, cleaned, limit, &policy, now);
+        let CompactionDue::Now(plan) = due else {
             return;
         };
         let bytes_of = |batches: &[StoredBatch]| {
@@ -216,6 +225,7 @@ impl Log {
             }
         }
         let (map, map_end) = mapper.finish();
+        self.map_bytes = map.memory_bytes();
         assert!(map_end > plan.dirty.start() && map_end <= limit);
         let producers = self.last_batch_end.iter().map(|(producer, end)| {
             let end = offset(*end);
@@ -253,6 +263,16 @@ impl Log {
         if all {
             self.cleaned_end = map_end.get();
             self.listed.retain(|range| range.marker >= map_end);
+        }
+    }
+
+    /// As many passes as it takes; each comes further.
+    fn compact_all(&mut self, map: usize) {
+        while self.cleaned_end.max(self.log_start) < self.stored_end {
+            let before = self.cleaned_end;
+            self.compact(map, usize::MAX, 3);
+            self.check();
+            assert!(self.cleaned_end > before, "a pass came no further");
         }
     }
 
@@ -410,7 +430,10 @@ proptest! {
     }
 
     #[test]
-    fn in_the_end_only_the_last_value_of_each_key_is_left(acts in acts()) {
+    fn in_the_end_only_the_last_value_of_each_key_is_left(
+        acts in acts(),
+        map in prop_oneof![Just(0usize), Just(1024)],
+    ) {
         let mut log = run(acts);
         for producer in 0..3 {
             if log.open.contains_key(&producer) {
@@ -421,8 +444,7 @@ proptest! {
         for _ in 0..4 {
             log.append(None, &[(200, Some(1))]);
             log.store();
-            log.compact(1024, usize::MAX, 3);
-            log.check();
+            log.compact_all(map);
             log.now += 2_000;
         }
         let left: Vec<_> = log.read_committed().into_values().collect();
@@ -438,6 +460,62 @@ proptest! {
         prop_assert!(aborted <= transactional, "markers of nothing are gone: {aborted} {transactional}");
         prop_assert_eq!(log.listed.len(), 0);
     }
+}
+
+#[test]
+fn a_batch_with_more_keys_than_the_map_holds_is_compacted_piece_by_piece() {
+    let mut log = Log::default();
+    let keys = |keys: std::ops::Range<u8>, value: Option<u8>| -> Vec<(u8, Option<u8>)> {
+        keys.map(|key| (key, value)).collect()
+    };
+    log.append(None, &keys(0..50, Some(1)));
+    log.store();
+    // Each key twice, the last of them with tombstones.
+    let twice = [keys(0..50, Some(2)), keys(0..50, Some(3))].concat();
+    log.append(None, &twice);
+    log.store();
+    log.append(None, &[keys(100..150, Some(1)), keys(0..25, None)].concat());
+    log.store();
+    let smallest = KeyMap::new(0).memory_bytes();
+    let mut passes = 0;
+    while log.cleaned_end < log.stored_end {
+        let before = log.cleaned_end;
+        log.compact(0, usize::MAX, 1);
+        log.check();
+        assert!(log.cleaned_end > before, "a pass came no further");
+        assert_eq!(log.map_bytes, smallest);
+        // Tombstones whose time is over must not go before the values that they remove.
+        log.now += 2_000;
+        passes += 1;
+    }
+    assert!(passes > 225 / 16, "{passes}");
+    log.append(None, &[(200, Some(1))]);
+    log.store();
+    log.compact_all(0);
+    let left = log.read_committed();
+    assert_eq!(left.len(), 25 + 50 + 1);
+    assert!(left.values().all(|(_, value)| value.is_some()));
+}
+
+#[test]
+fn a_wrong_count_of_records_takes_no_memory() {
+    let mut builder = BatchBuilder::new(
+        Offset::ZERO,
+        Codec::Zstd,
+        TimestampType::CreateTime,
+        None,
+        false,
+    );
+    builder.push(TimestampMs::new(1), Some(b"k"), Some(b"v"), &[]);
+    let mut bytes = builder.finish().unwrap();
+    // The records count; nobody looked into compressed batches before the topic was compacted.
+    bytes[57..61].copy_from_slice(&i32::MAX.to_be_bytes());
+    let dirty = OffsetRange::new(Offset::ZERO, offset(1)).unwrap();
+    let mut mapper = Mapper::new(KeyMap::new(1 << 16), Transactions::new(Vec::new()), dirty);
+    mapper.take(bytes.freeze()).unwrap();
+    let (map, end) = mapper.finish();
+    assert_eq!((map.len(), end), (0, offset(1)));
+    assert!(map.memory_bytes() <= 1 << 16);
 }
 
 #[test]

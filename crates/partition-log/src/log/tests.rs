@@ -2,6 +2,7 @@
 //! controller over metadata in memory. A `Rig` is what survives a crash; a `Life` is one process.
 
 mod appending;
+mod compacting;
 mod copy_reading;
 mod model;
 mod moving;
