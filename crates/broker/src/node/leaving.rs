@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_cluster::admin::{AdminError, ClusterAdmin, DrainStatus};
-use tidegate_cluster::member::Member;
+use tidegate_cluster::member::{Member, SessionState};
 use tidegate_types::BrokerId;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -27,8 +27,19 @@ impl Leaving {
     /// this broker's return.
     pub(super) async fn leave(self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let drained = tokio::time::timeout(patience.saturating_sub(RESIGN), self.drain()).await;
-        match drained {
+        let fenced = matches!(&*self.member.session().borrow(), SessionState::Fenced { .. });
+        if fenced {
+            // It leads nothing any more, and its number may be another life's by now, which would be drained instead.
+            info!("leaving as it is: the cluster has gone on without this broker");
+        } else {
+            self.give_away(patience.saturating_sub(RESIGN)).await;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.member.resign(left.max(RESIGN)).await;
+    }
+
+    async fn give_away(&self, patience: Duration) {
+        match tokio::time::timeout(patience, self.drain()).await {
             Ok(Ok(status)) if status.is_done() => info!("all partitions were given away"),
             Ok(Ok(status)) => {
                 let cause = status.blocked.unwrap_or_default();
@@ -45,8 +56,6 @@ impl Leaving {
             }
             Err(_) => warn!("some partitions couldn't be given away in time"),
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        self.member.resign(left.max(RESIGN)).await;
     }
 
     /// Waits until nothing is left, or nothing more can be given away.

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -68,13 +69,17 @@ pub fn run(folder: &Path, environment: &[(&str, &str)], arguments: &[&str]) -> E
     }
 }
 
-/// A port that nobody listens on.
+/// A port that nobody listens on, another one each time, and none that the system hands to outgoing connections.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let start = std::process::id().wrapping_mul(97);
+    loop {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = u16::try_from(10_000 + start.wrapping_add(step) % 10_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A broker process of its own, killed when dropped.

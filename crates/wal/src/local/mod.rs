@@ -327,7 +327,8 @@ impl LocalWal {
             disk,
             clock: seams.clock,
             random: seams.random,
-            tasks: seams.tasks.child("local-wal"),
+            // Closed when all who append have ended.
+            tasks: seams.tasks.outliving("local-wal"),
             metrics: seams.metrics,
         });
         match make_first(&inner) {
