@@ -53,6 +53,7 @@ mod request;
 mod requests;
 mod timers;
 pub mod transactions;
+mod upkeep;
 
 pub use cluster_view::{ClusterView, GroupOverrides, TopicInfo};
 pub use config::{GroupConfig, InvalidConfig};

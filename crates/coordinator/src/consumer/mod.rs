@@ -17,6 +17,7 @@ mod assignment;
 mod assignor;
 mod classic_member;
 mod classic_protocol;
+mod conflicts;
 mod epoch;
 mod group;
 mod heartbeat;
