@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use crate::cluster::args::{FailoverArgs, MoveArgs};
+use crate::cluster::args::{CoordinatorArgs, FailoverArgs, MoveArgs};
 
 /// Measures a Kafka-compatible broker. MB is 1,000,000 bytes of record values; times are in milliseconds.
 #[derive(Parser)]
@@ -32,6 +32,9 @@ pub enum Command {
     Move(MoveArgs),
     /// Kills Tidegate's brokers: how long until each partition takes records again.
     Failover(FailoverArgs),
+    /// Moves and kills the coordinator of a group with many committed offsets: how long commits are held up, and how
+    /// long a coordinator takes to load.
+    Coordinator(CoordinatorArgs),
 }
 
 #[derive(Args, Clone, Serialize)]

@@ -1,4 +1,4 @@
-//! What can be asked of `move` and `failover`.
+//! What can be asked of `move`, `failover` and `coordinator`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -185,6 +185,40 @@ pub struct FailoverArgs {
     #[arg(long, default_value = "6s", value_parser = parse_duration, value_name = "TIME")]
     #[serde(serialize_with = "seconds")]
     pub down: Duration,
+    /// Print one JSON object on standard output instead of the table.
+    #[arg(long)]
+    #[serde(skip)]
+    pub json: bool,
+}
+
+#[derive(Args, Clone, Serialize)]
+pub struct CoordinatorArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub cluster: ClusterArgs,
+    /// How many groups have committed offsets, all at one coordinator.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub groups: u32,
+    /// For how many partitions each of them.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(i32).range(1..=20_000))]
+    pub partitions: i32,
+    /// How often each offset is committed before anything is measured: what compaction hasn't removed is history.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// How often the coordinator is moved.
+    #[arg(long, default_value_t = 20)]
+    pub moves: u32,
+    /// How often its broker is killed.
+    #[arg(long, default_value_t = 3)]
+    pub kills: u32,
+    /// Time between two moves or kills, and how long a killed broker stays down.
+    #[arg(long, default_value = "4s", value_parser = parse_duration, value_name = "TIME")]
+    #[serde(serialize_with = "seconds")]
+    pub pause: Duration,
+    /// Time in which nothing is moved or killed: tells what is normal.
+    #[arg(long, default_value = "10s", value_parser = parse_duration, value_name = "TIME")]
+    #[serde(serialize_with = "seconds")]
+    pub calm: Duration,
     /// Print one JSON object on standard output instead of the table.
     #[arg(long)]
     #[serde(skip)]

@@ -1,4 +1,4 @@
-//! `move` and `failover`: what clients notice when partitions change their broker.
+//! `move`, `failover` and `coordinator`: what clients notice when partitions change their broker.
 //!
 //! The figure is the longest time between two acknowledgements of a partition around the event, less the usual
 //! one: what an application that writes all the time would see as a pause. Beside it stands the same figure of
@@ -7,6 +7,8 @@
 
 mod admin;
 pub mod args;
+mod committer;
+mod coordinator;
 mod delay_proxy;
 mod deployment;
 mod failover;
@@ -19,5 +21,6 @@ mod spread;
 mod stage;
 mod writer;
 
+pub use coordinator::run as run_coordinator;
 pub use failover::run as run_failover;
 pub use moves::run as run_move;

@@ -397,7 +397,7 @@ pub fn milliseconds(nanos: Nanos) -> f64 {
     nanos as f64 / 1e6
 }
 
-fn create(cluster: &Cluster, topic: &str, partitions: i32) -> Result<()> {
+pub fn create(cluster: &Cluster, topic: &str, partitions: i32) -> Result<()> {
     cluster
         .prepare_topics(&TopicArgs {
             topic: topic.to_owned(),
