@@ -3,6 +3,7 @@
 //! Several brokers over one bucket, started for each case. No case is judged by how long something takes, but for
 //! limits that only a stuck cluster exceeds.
 
+mod compaction;
 mod coordinator_dies;
 mod coordinators;
 mod groups;
