@@ -144,7 +144,7 @@ impl Broker {
 
     /// Whether no controller was heard for so long that others may lead by now. In `object` mode this broker could
     /// acknowledge nothing then; its readers are better served elsewhere.
-    fn has_lapsed(&self) -> bool {
+    pub(crate) fn has_lapsed(&self) -> bool {
         let heard = self.member.last_contact();
         heard.is_some_and(|at| self.clock.now().saturating_duration_since(at) > self.lapse)
     }

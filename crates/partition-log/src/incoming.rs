@@ -316,7 +316,9 @@ impl IncomingLog {
         state: &PartitionState,
     ) -> Result<Arc<PartitionLog>, ActivateError> {
         let sealed = self.sealed.borrow().clone().ok_or(ActivateError::NotHeld)?;
-        if state.leader_epoch_start() != sealed.end || state.leader_epoch <= self.source_epoch {
+        // Only as the very next one: were there a leader in between, it may have written at the same end.
+        let is_next = state.leader_epoch == self.source_epoch.next();
+        if state.leader_epoch_start() != sealed.end || !is_next {
             return Err(ActivateError::OtherEnd {
                 leader_epoch: state.leader_epoch,
                 start: state.leader_epoch_start(),

@@ -92,6 +92,10 @@ impl<M: Machine, X> Hosting<M, X> {
     /// The coordinator of a partition, if it is here. While the partition is between two leaders this waits for what
     /// becomes of it, for a moment: a client that is sent away comes back later than a move takes.
     pub(crate) async fn find(&self, broker: &Broker, partition: PartitionId) -> Option<Handle<M>> {
+        if broker.has_lapsed() {
+            // What it remembers may be another's by now; answers that nothing is appended for would be out of date.
+            return None;
+        }
         let mut patience = Patience::default();
         loop {
             // Before the look: what changes after it rings.

@@ -13,7 +13,7 @@ use tidegate_types::{ControllerEpoch, OffsetRange, PartitionId};
 use super::pair::*;
 use super::rig::*;
 use crate::log::{AppendError, Ownership, PartitionLog, SealError, SealOrder};
-use crate::{FollowError, TailItem};
+use crate::{ActivateError, FollowError, TailItem};
 
 /// Appends the next batches of an idempotent producer, tagged and numbered by their offsets.
 async fn produce(log: &Arc<PartitionLog>, batches: u64) {
@@ -337,6 +337,29 @@ fn a_copy_waits_for_room_in_a_full_wal_and_then_goes_on() {
         let state = pair.commit(id, &copy, &sealed).await;
         pair.activate(id, &copy, &state).await;
         assert_eq!(pair.all_tags(id).await, numbered(0..100));
+    });
+}
+
+#[test]
+fn a_copy_is_of_no_use_to_a_later_leader_epoch_though_the_end_is_the_same() {
+    paused(async {
+        let mut pair = Pair::new().await;
+        let id = pair.one(Local).await;
+        produce(&pair.log(id), 10).await;
+        let copy = pair.prepare(id, 1).await;
+        settle().await;
+        let sealed = pair.seal(id).await.unwrap();
+        copy.incoming.held().await.unwrap();
+        let state = pair.commit(id, &copy, &sealed).await;
+        // Somebody led in between, and wrote nothing.
+        let mut later = state.clone();
+        later.leader_epoch = state.leader_epoch.next();
+        assert!(matches!(
+            copy.incoming.activate(&later).await,
+            Err(ActivateError::OtherEnd { .. })
+        ));
+        pair.activate(id, &copy, &state).await;
+        assert_eq!(pair.all_tags(id).await, numbered(0..10));
     });
 }
 
