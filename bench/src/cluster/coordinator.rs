@@ -288,8 +288,8 @@ fn loads(deployment: &Deployment) -> Loads {
         .filter_map(|broker| {
             let answer = http::request(&broker.admin(), "GET", "/metrics", None, LOOK_PATIENCE);
             let page = answer.ok()?.body;
-            let count = metric(&page, "coordinator_load_duration_seconds_count").unwrap_or(0.0);
-            let sum = metric(&page, "coordinator_load_duration_seconds_sum").unwrap_or(0.0);
+            let count = metric(&page, "coordinator_load_duration_seconds_count");
+            let sum = metric(&page, "coordinator_load_duration_seconds_sum");
             Some((broker.id, (count, sum)))
         })
         .collect()
@@ -297,12 +297,12 @@ fn loads(deployment: &Deployment) -> Loads {
 
 const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The value of a metric of group coordinators.
-fn metric(page: &str, name: &str) -> Option<f64> {
-    let line = page
-        .lines()
-        .find(|line| line.contains(name) && line.contains(r#"kind="group""#))?;
-    line.rsplit(' ').next()?.parse().ok()
+/// The sum of a metric of group coordinators over its other labels.
+fn metric(page: &str, name: &str) -> f64 {
+    page.lines()
+        .filter(|line| line.contains(name) && line.contains(r#"kind="group""#))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 /// What the loads took that only the later look has. There is one coordinator, so that is one load.
@@ -371,11 +371,12 @@ mod tests {
     #[test]
     fn the_load_of_the_new_coordinator_is_what_came_between_two_looks() {
         let page = "x_coordinator_load_duration_seconds_sum{kind=\"transaction\"} 9.0\n\
-                    x_coordinator_load_duration_seconds_sum{kind=\"group\"} 0.75\n\
-                    x_coordinator_load_duration_seconds_count{kind=\"group\"} 2\n";
+                    x_coordinator_load_duration_seconds_sum{kind=\"group\",start=\"cold\"} 0.5\n\
+                    x_coordinator_load_duration_seconds_sum{kind=\"group\",start=\"warm\"} 0.25\n\
+                    x_coordinator_load_duration_seconds_count{kind=\"group\",start=\"warm\"} 2\n";
         let sum = metric(page, "coordinator_load_duration_seconds_sum");
         let count = metric(page, "coordinator_load_duration_seconds_count");
-        assert_eq!((count, sum), (Some(2.0), Some(0.75)));
+        assert_eq!((count, sum), (2.0, 0.75));
         let before: Loads = [(1, (1.0, 0.5)), (2, (4.0, 1.0))].into();
         let after: Loads = [(1, (2.0, 0.75)), (2, (4.0, 1.0))].into();
         assert_eq!(

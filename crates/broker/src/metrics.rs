@@ -32,6 +32,8 @@ struct ApiLabels {
 struct CoordinatorLabels {
     /// `group` or `transaction`.
     kind: &'static str,
+    /// `warm` if a move had got it ready, else `cold`.
+    start: &'static str,
 }
 
 /// Counters of the listener and the handlers.
@@ -138,9 +140,10 @@ impl BrokerMetrics {
         );
     }
 
-    pub(crate) fn coordinator_loaded(&self, kind: &'static str, took_ms: u64) {
+    pub(crate) fn coordinator_loaded(&self, kind: &'static str, warm: bool, took_ms: u64) {
         let took = Duration::from_millis(took_ms).as_secs_f64();
-        let labels = CoordinatorLabels { kind };
+        let start = if warm { "warm" } else { "cold" };
+        let labels = CoordinatorLabels { kind, start };
         self.coordinator_loads.get_or_create(&labels).observe(took);
     }
 

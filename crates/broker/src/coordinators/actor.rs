@@ -40,7 +40,15 @@ pub(crate) trait Source<M: Machine>: Send + 'static {
         &self,
         config: M::Config,
         warmed: Option<Warmed<M>>,
-    ) -> impl Future<Output = Result<M, LoadError>> + Send + 'static;
+    ) -> impl Future<Output = Result<Loaded<M>, LoadError>> + Send + 'static;
+}
+
+/// A machine that has taken in its log.
+#[derive(Debug)]
+pub(crate) struct Loaded<M> {
+    pub(crate) machine: M,
+    /// Whether a move had got it ready.
+    pub(crate) warm: bool,
 }
 
 /// What is outside a machine: carries out its effects, and has news for it.
@@ -124,13 +132,16 @@ impl<M: Machine, S: Source<M>, O: Outside<M>> Actor<M, S, O> {
             let work = self.parts.source.load(config, warmed.take());
             let loaded = match self.serve_while(parked_until, work).await {
                 None | Some(Err(LoadError::Closed)) => return false,
-                Some(loaded) => loaded.and_then(|machine| self.loaded(machine)),
+                Some(loaded) => loaded.and_then(|loaded| self.loaded(loaded)),
             };
-            let Err(error) = loaded else {
-                let took = self.parts.clock.now().monotonic_ms - started.monotonic_ms;
-                self.parts.metrics.coordinator_loaded(M::KIND, took);
-                self.machine.report(partition, took);
-                return true;
+            let error = match loaded {
+                Ok(warm) => {
+                    let took = self.parts.clock.now().monotonic_ms - started.monotonic_ms;
+                    self.parts.metrics.coordinator_loaded(M::KIND, warm, took);
+                    self.machine.report(partition, took);
+                    return true;
+                }
+                Err(error) => error,
             };
             error!(%partition, kind = M::KIND, retry_ms = pause.as_millis(), error = &error as &dyn std::error::Error, "a coordinator can't be loaded; its partition is not served");
             let rest = tokio::time::sleep(pause);
@@ -141,14 +152,16 @@ impl<M: Machine, S: Source<M>, O: Outside<M>> Actor<M, S, O> {
         }
     }
 
-    fn loaded(&mut self, mut machine: M) -> Result<(), LoadError> {
+    /// Begins to serve with a machine. Answers whether it was got ready before.
+    fn loaded(&mut self, loaded: Loaded<M>) -> Result<bool, LoadError> {
+        let Loaded { mut machine, warm } = loaded;
         self.parts.outside.prepare(&mut machine);
         let effects = machine
             .loaded(self.parts.clock.now())
             .map_err(ReplayError::from)?;
         self.machine = machine;
         self.carry_out(effects);
-        Ok(())
+        Ok(warm)
     }
 
     /// Takes one event. False when there is nothing more to do.

@@ -7,7 +7,7 @@ use tidegate_partition_log::{Isolation, LogReader, PartitionLog, ReadError, Read
 use tidegate_types::PartitionId;
 use tracing::{debug, warn};
 
-use super::actor::Source;
+use super::actor::{Loaded, Source};
 use super::replica::end_of;
 use super::{Machine, ReplayError, Replica, Warmed};
 
@@ -43,21 +43,27 @@ impl<M: Machine> Source<M> for OfLog {
         &self,
         config: M::Config,
         warmed: Option<Warmed<M>>,
-    ) -> impl Future<Output = Result<M, LoadError>> + Send + 'static {
+    ) -> impl Future<Output = Result<Loaded<M>, LoadError>> + Send + 'static {
         let (log, reader) = (self.log.clone(), self.reader.clone());
         async move {
-            let replica = begin(&log, &config, warmed).await?;
-            load(&log, &reader, replica).await
+            let warm = head_start(&log, warmed).await?;
+            let is_warm = warm.is_some();
+            let borders = log.watermarks().map_err(|_| LoadError::Closed)?;
+            let replica = warm.unwrap_or_else(|| Replica::new(&config, borders.log_start));
+            let machine = load(&log, &reader, replica).await?;
+            Ok(Loaded {
+                machine,
+                warm: is_warm,
+            })
         }
     }
 }
 
-/// What loading begins with: a machine that has a part of the log, or one that has nothing.
-async fn begin<M: Machine>(
+/// A machine that has a part of the log, if a move has got one ready.
+async fn head_start<M: Machine>(
     log: &PartitionLog,
-    config: &M::Config,
     warmed: Option<Warmed<M>>,
-) -> Result<Replica<M>, LoadError> {
+) -> Result<Option<Replica<M>>, LoadError> {
     let borders = log.watermarks().map_err(|_| LoadError::Closed)?;
     let replica = match warmed {
         Some(warmed) => warmed.replica().await,
@@ -68,7 +74,7 @@ async fn begin<M: Machine>(
     if let Some(replica) = &replica {
         debug!(partition = %log.id(), kind = M::KIND, from = %replica.next(), end = %borders.log_end, "a coordinator was got ready before");
     }
-    Ok(replica.unwrap_or_else(|| Replica::new(config, borders.log_start)))
+    Ok(replica)
 }
 
 /// Reads on where the replica is, up to the end that the log has now. While one piece is taken in, the next one is

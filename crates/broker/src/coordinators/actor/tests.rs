@@ -101,7 +101,8 @@ impl Outside<Noted> for Nowhere {
     fn give_up(&mut self) {}
 }
 
-type Outcomes = Vec<oneshot::Receiver<Result<Noted, LoadError>>>;
+type Outcome = Result<Noted, LoadError>;
+type Outcomes = Vec<oneshot::Receiver<Outcome>>;
 
 /// Gives what the test sends, one load after the other, and notes when each began.
 #[derive(Clone, Default)]
@@ -122,10 +123,16 @@ impl Source<Noted> for Script {
         &self,
         (): (),
         _: Option<Warmed<Noted>>,
-    ) -> impl Future<Output = Result<Noted, LoadError>> + Send + 'static {
+    ) -> impl Future<Output = Result<Loaded<Noted>, LoadError>> + Send + 'static {
         self.begun.lock().push(Instant::now());
         let outcome = self.outcomes.lock().remove(0);
-        async move { outcome.await.unwrap_or(Err(LoadError::Closed)) }
+        async move {
+            let machine = outcome.await.unwrap_or(Err(LoadError::Closed))?;
+            Ok(Loaded {
+                machine,
+                warm: false,
+            })
+        }
     }
 }
 
@@ -133,7 +140,7 @@ struct Rig {
     handle: Handle<Noted>,
     cancel: CancellationToken,
     script: Script,
-    loads: Vec<oneshot::Sender<Result<Noted, LoadError>>>,
+    loads: Vec<oneshot::Sender<Outcome>>,
     running: tokio::task::JoinHandle<()>,
 }
 
@@ -161,7 +168,7 @@ impl Rig {
     }
 
     /// The next load ends.
-    fn end_load(&mut self, outcome: Result<Noted, LoadError>) {
+    fn end_load(&mut self, outcome: Outcome) {
         let _ = self.loads.remove(0).send(outcome);
     }
 
@@ -173,7 +180,7 @@ impl Rig {
     }
 }
 
-fn whole() -> Result<Noted, LoadError> {
+fn whole() -> Outcome {
     Ok(Noted::loading(&()))
 }
 

@@ -63,6 +63,15 @@ impl Committer {
     }
 }
 
+/// How many coordinators of groups a move had got ready, by a broker's metrics.
+fn warm_starts(page: &str) -> u64 {
+    page.lines()
+        .filter(|line| line.contains("coordinator_load_duration_seconds_count"))
+        .filter(|line| line.contains(r#"kind="group""#) && line.contains(r#"start="warm""#))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
 async fn answer(client: &mut RawClient, request: &OffsetCommitRequest) -> Result<i16> {
     let answer = client.call(8, request).await?;
     let topic = answer.topics.first();
@@ -121,6 +130,16 @@ async fn a_moving_coordinator_is_told_apart_only_by_where_it_is(
         .map(|(_, count)| *count)
         .sum();
     ensure!(refusals <= MOVES / 4, "after {MOVES} moves: {codes:?}");
+    // Each had read the log by the time it led.
+    let mut warm = 0;
+    for id in [1, 2] {
+        let page = arena.cluster.broker(id)?.admin_get("/metrics")?;
+        warm += warm_starts(&page.body);
+    }
+    ensure!(
+        warm * 4 >= u64::from(MOVES) * 3,
+        "only {warm} coordinators were ready after {MOVES} moves"
+    );
     Ok(())
 }
 
