@@ -27,7 +27,10 @@ impl Leaving {
     /// this broker's return.
     pub(super) async fn leave(self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let fenced = matches!(&*self.member.session().borrow(), SessionState::Fenced { .. });
+        let fenced = matches!(
+            &*self.member.session().borrow(),
+            SessionState::Fenced { .. }
+        );
         if fenced {
             // It leads nothing any more, and its number may be another life's by now, which would be drained instead.
             info!("leaving as it is: the cluster has gone on without this broker");
