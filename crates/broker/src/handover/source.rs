@@ -13,6 +13,7 @@ use tidegate_types::ControllerEpoch;
 use tracing::debug;
 
 use super::Handover;
+use super::map::to_wire;
 
 impl Handover {
     /// Seals, and answers when all that was admitted is durable.
@@ -106,9 +107,11 @@ fn wire(item: TailItem) -> FollowItem {
         TailItem::Start {
             from,
             high_watermark,
+            map,
         } => FollowItem::Start {
             from,
             high_watermark,
+            map: map.as_ref().and_then(to_wire),
         },
         TailItem::Batches {
             leader_epoch,
@@ -119,10 +122,11 @@ fn wire(item: TailItem) -> FollowItem {
             bytes: joined(batches),
             high_watermark,
         },
-        TailItem::Sealed(sealed) => FollowItem::Sealed {
-            end: sealed.end,
-            checkpoint: sealed.checkpoint,
+        TailItem::Sealed { state, map } => FollowItem::Sealed {
+            end: state.end,
+            checkpoint: state.checkpoint,
             coordinator: None,
+            map: map.as_ref().and_then(to_wire),
         },
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::map::from_wire;
 use super::{Handover, IncomingSet};
 
 /// How far a copy is.
@@ -173,9 +174,7 @@ impl Handover {
     ) -> Result<(), String> {
         let leader_epoch = request.state.leader_epoch;
         let source = self.peers.tails(order.source, &order.source_endpoint);
-        let log = IncomingLog::prepare(&self.opener, &self.logs, request)
-            .await
-            .map_err(|error| error.to_string())?;
+        let log = IncomingLog::prepare(&self.opener, &self.logs, request);
         incoming.log.send_replace(Some(log.clone()));
         let request = FollowRequest {
             partition: log.id(),
@@ -332,9 +331,11 @@ fn tail_item(item: FollowItem, source_epoch: LeaderEpoch) -> TailItem {
         FollowItem::Start {
             from,
             high_watermark,
+            map,
         } => TailItem::Start {
             from,
             high_watermark,
+            map: map.and_then(from_wire),
         },
         FollowItem::Batches {
             leader_epoch,
@@ -349,10 +350,14 @@ fn tail_item(item: FollowItem, source_epoch: LeaderEpoch) -> TailItem {
             end,
             checkpoint,
             coordinator: _,
-        } => TailItem::Sealed(SealedState {
-            leader_epoch: source_epoch,
-            end,
-            checkpoint,
-        }),
+            map,
+        } => TailItem::Sealed {
+            state: SealedState {
+                leader_epoch: source_epoch,
+                end,
+                checkpoint,
+            },
+            map: map.and_then(from_wire),
+        },
     }
 }

@@ -10,7 +10,7 @@ use tonic::{Code, Status};
 use super::codec::Outgoing;
 use super::codec::Undecodable;
 use crate::admin::{ElectionKind, MoveRequest, PlacementChange};
-use crate::orders::{FollowError, FollowItem};
+use crate::orders::{FollowError, FollowItem, MapPart};
 use crate::session::{FeedItem, Heartbeat, Hello, HelloRefused, PROTOCOL_VERSION, Welcome};
 
 /// Broker to controller, in a session.
@@ -43,12 +43,22 @@ impl TailMessage {
             Self::Item(FollowItem::Sealed {
                 checkpoint,
                 coordinator,
+                map,
                 ..
-            }) => checkpoint.len() + coordinator.as_ref().map_or(0, Bytes::len) + 128,
-            Self::Item(FollowItem::Start { .. }) | Self::Opened | Self::Ended(_) => 0,
+            }) => {
+                let coordinator_bytes = coordinator.as_ref().map_or(0, Bytes::len);
+                checkpoint.len() + coordinator_bytes + map_bytes(map.as_ref()) + 128
+            }
+            Self::Item(FollowItem::Start { map, .. }) => map_bytes(map.as_ref()),
+            Self::Opened | Self::Ended(_) => 0,
         };
         Outgoing::sized(self, bytes)
     }
+}
+
+/// About what a part of a segment map takes when it is encoded.
+fn map_bytes(map: Option<&MapPart>) -> usize {
+    map.map_or(0, |map| map.segments.len() * 256 + 64)
 }
 
 /// The messages of the methods with several arguments.
