@@ -94,6 +94,7 @@ impl Handover {
             .reader
             .follow(&log, request.leader_epoch)
             .map_err(tail_failed)?;
+        self.backlog.hurry();
         let items = follower.into_stream().map(|item| match item {
             Ok(item) => Ok(wire(item)),
             Err(error) => Err(tail_failed(error)),
