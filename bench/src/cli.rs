@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
+use crate::cluster::CompactionArgs;
 use crate::cluster::args::{CoordinatorArgs, FailoverArgs, MoveArgs};
 
 /// Measures a Kafka-compatible broker. MB is 1,000,000 bytes of record values; times are in milliseconds.
@@ -32,6 +33,8 @@ pub enum Command {
     Move(MoveArgs),
     /// Kills Tidegate's brokers: how long until each partition takes records again.
     Failover(FailoverArgs),
+    /// Has a filled topic compacted: what that costs the broker, and how much longer acknowledgements take meanwhile.
+    Compaction(CompactionArgs),
     /// Moves and kills the coordinator of a group with many committed offsets: how long commits are held up, and how
     /// long a coordinator takes to load.
     Coordinator(CoordinatorArgs),

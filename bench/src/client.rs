@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::{ClientContext, DefaultClientContext};
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
@@ -273,6 +275,25 @@ impl Cluster {
                 && code != RDKafkaErrorCode::UnknownTopicOrPartition
             {
                 bail!("could not delete topic `{name}`: {code}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives a topic these configs in the place of all it has.
+    pub fn set_topic_configs(&self, topic: &str, configs: &[(&str, &str)]) -> Result<()> {
+        let change = AlterConfig::new(ResourceSpecifier::Topic(topic));
+        let change = configs
+            .iter()
+            .fold(change, |change, (key, value)| change.set(key, value));
+        let results = block_on(
+            self.admin()?
+                .alter_configs([&change], &self.admin_options()),
+        )?
+        .with_context(|| format!("could not change the configs of topic `{topic}`"))?;
+        for result in results {
+            if let Err((_, code)) = result {
+                bail!("could not change the configs of topic `{topic}`: {code}");
             }
         }
         Ok(())

@@ -49,6 +49,7 @@ fn run(command: &Command) -> Result<()> {
         Command::RawPut(args) => publish(raw_put::run(args)?, &args.output)?,
         Command::Move(args) => print(cluster::run_move(args)?, args.json)?,
         Command::Failover(args) => print(cluster::run_failover(args)?, args.json)?,
+        Command::Compaction(args) => print(cluster::run_compaction(args)?, args.json)?,
         Command::Coordinator(args) => print(cluster::run_coordinator(args)?, args.json)?,
     };
     match command {
@@ -57,6 +58,7 @@ fn run(command: &Command) -> Result<()> {
         | Command::RawPut(_)
         | Command::Move(_)
         | Command::Failover(_)
+        | Command::Compaction(_)
         | Command::Coordinator(_) => produce::require_success(&report),
         Command::Consume(_) | Command::Coldread(_) => Ok(()),
     }

@@ -121,7 +121,7 @@ impl Report {
             bytes: all.bytes,
             elapsed_s: self.begun.elapsed().as_secs_f64(),
         };
-        self.client.cpu_s = own_cpu_seconds();
+        self.client.cpu_s = cpu_seconds("self");
         self.client.cpu_s_per_gb = self
             .client
             .cpu_s
@@ -261,9 +261,9 @@ fn without_secrets(mut settings: serde_json::Value) -> serde_json::Value {
     settings
 }
 
-/// User and system time of this process. Linux counts them in ticks of 10 ms.
-fn own_cpu_seconds() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+/// User and system time of a process, named as below `/proc`. Linux counts them in ticks of 10 ms.
+pub fn cpu_seconds(process: &str) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The command name, in parentheses, may hold spaces; the fields are counted from behind it.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;

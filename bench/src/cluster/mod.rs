@@ -8,6 +8,7 @@
 mod admin;
 pub mod args;
 mod committer;
+mod compaction;
 mod coordinator;
 mod delay_proxy;
 mod deployment;
@@ -21,6 +22,7 @@ mod spread;
 mod stage;
 mod writer;
 
+pub use compaction::{CompactionArgs, run as run_compaction};
 pub use coordinator::run as run_coordinator;
 pub use failover::run as run_failover;
 pub use moves::run as run_move;

@@ -161,10 +161,7 @@ fn transactions_survive_moves(durability: Durability) -> Result<()> {
     let moves = mover.join().ok().context("the mover panicked")??;
     worked?;
     println!("{rounds} transactions over {moves} rounds of moves");
-    ensure!(
-        moves >= 3 && rounds >= 20.max(moves),
-        "too little happened"
-    );
+    ensure!(moves >= 3 && rounds >= 20.max(moves), "too little happened");
     for broker in cluster.brokers() {
         broker.process()?.check_alive()?;
     }
