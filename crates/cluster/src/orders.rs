@@ -8,8 +8,13 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
-use tidegate_metadata::{Endpoint, ObjectCommit, PartitionState, WalIdentity};
-use tidegate_types::{BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, PartitionId};
+use tidegate_metadata::{
+    ByteSpan, Endpoint, ObjectCommit, PartitionState, StoredObjectKey, WalIdentity,
+};
+use tidegate_types::{
+    BrokerEpoch, BrokerId, ControllerEpoch, LeaderEpoch, Offset, OffsetRange, PartitionId,
+    TimestampMs,
+};
 
 use crate::queries::BrokerQueries;
 use crate::transactions::BrokerTransactions;
@@ -214,6 +219,9 @@ pub enum FollowItem {
         from: Offset,
         /// The source's high watermark when it sent this.
         high_watermark: Offset,
+        /// More of the source's segment map. Where it is missing, metadata is asked.
+        #[serde(default)]
+        map: Option<MapPart>,
     },
     /// Whole batches, each starting where the one before ended, all durable at the source.
     Batches {
@@ -230,7 +238,42 @@ pub enum FollowItem {
         end: Offset,
         /// The state of the log as of `end`, as in an object's checkpoint.
         checkpoint: Bytes,
+        /// The rest of the source's segment map.
+        #[serde(default)]
+        map: Option<MapPart>,
     },
+}
+
+/// A run of a leader's segment map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapPart {
+    /// Where it begins: 0, or the end of the part before.
+    pub from: Offset,
+    /// Up to here `segments` are all there are.
+    pub end: Offset,
+    /// How often metadata had swapped segments of the map ([`PartitionState::swaps`]).
+    pub swaps: u64,
+    /// In the order of their offsets.
+    pub segments: Vec<MapSegment>,
+}
+
+/// One segment of a leader's map.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapSegment {
+    /// Its offsets.
+    pub range: OffsetRange,
+    /// The object it lies in.
+    pub object: StoredObjectKey,
+    /// The object's size.
+    pub object_size_bytes: u64,
+    /// The object's index.
+    pub index: ByteSpan,
+    /// Where in the object it lies.
+    pub span: ByteSpan,
+    /// The greatest timestamp of its records.
+    pub max_timestamp: TimestampMs,
+    /// When it came into the map.
+    pub stored_at: TimestampMs,
 }
 
 /// Why a tail can't be followed (any more).

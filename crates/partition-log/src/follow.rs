@@ -13,7 +13,8 @@ use tidegate_types::{LeaderEpoch, Offset};
 use tokio::sync::Notify;
 
 use crate::fetch::{LogReader, gone_from_tail};
-use crate::log::{FollowPlan, PartitionLog, ReadError, SealedState};
+use crate::log::{FollowPlan, PartitionLog, ReadError, SealedState, Told};
+use crate::segments::MapPart;
 
 /// One step of a followed tail.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,9 @@ pub enum TailItem {
     Start {
         from: Offset,
         high_watermark: Offset,
+        /// More of the leader's segment map, so that the store's copy of it needn't be read. In `object` mode it may
+        /// be ahead of metadata, but never of what the commit of the move brings there.
+        map: Option<MapPart>,
     },
     /// Batches in order, each starting where the one before ended, all durable at the leader.
     Batches {
@@ -34,7 +38,11 @@ pub enum TailItem {
         high_watermark: Offset,
     },
     /// The log is sealed and everything below its end has come. Nothing follows.
-    Sealed(SealedState),
+    Sealed {
+        state: SealedState,
+        /// The rest of the segment map.
+        map: Option<MapPart>,
+    },
 }
 
 /// Why a tail can't be followed (any more).
@@ -52,8 +60,7 @@ pub struct TailFollower {
     reader: LogReader,
     leader_epoch: LeaderEpoch,
     next: Option<Offset>,
-    /// The uploaded end that was last told.
-    told: Offset,
+    told: Told,
     done: bool,
     bell: Arc<Notify>,
 }
@@ -75,7 +82,7 @@ impl LogReader {
             reader: self.clone(),
             leader_epoch,
             next: None,
-            told: Offset::ZERO,
+            told: Told::default(),
             done: false,
             bell,
         })
@@ -89,7 +96,7 @@ impl TailFollower {
             return None;
         }
         let item = self.step().await;
-        self.done = matches!(item, Err(_) | Ok(TailItem::Sealed(_)));
+        self.done = matches!(item, Err(_) | Ok(TailItem::Sealed { .. }));
         Some(item)
     }
 
@@ -109,28 +116,32 @@ impl TailFollower {
             {
                 FollowPlan::Start {
                     from,
-                    uploaded_end,
                     high_watermark,
+                    map,
+                    told,
                 } => {
                     self.next = Some(self.next.map_or(from, |next| next.max(from)));
-                    self.told = uploaded_end;
+                    self.told = told;
                     return Ok(TailItem::Start {
                         from,
                         high_watermark,
+                        map,
                     });
                 }
                 FollowPlan::Pieces {
                     pieces,
                     high_watermark,
                 } => {
-                    let next = self.next.unwrap_or(self.told);
+                    let next = self.next.unwrap_or(self.told.uploaded_end);
                     match self.reader.tail_pieces(pieces).await {
                         Ok(batches) => return self.batches(batches, high_watermark),
                         // It left the tail meanwhile: the next plan begins behind it.
                         Err(error) => gone_from_tail(&self.log, next, error).map_err(failed)?,
                     }
                 }
-                FollowPlan::Sealed(sealed) => return Ok(TailItem::Sealed(sealed)),
+                FollowPlan::Sealed { state, map } => {
+                    return Ok(TailItem::Sealed { state, map });
+                }
                 FollowPlan::Wait => self.bell.notified().await,
             }
         }

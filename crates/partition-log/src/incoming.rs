@@ -1,10 +1,10 @@
 //! Getting ready to lead: a copy of the tail of a log that another broker still leads.
 //!
-//! Its order: [`IncomingLog::prepare`] loads the segment map; [`IncomingLog::push`] takes what the leader's
-//! [`crate::TailFollower`] gives; [`IncomingLog::held`] answers when everything below the sealed end is as durable
-//! here as it was there; after metadata made this broker the leader [`IncomingLog::activate`] gives the open log,
-//! without reading the store. A copy that is dropped or discarded leaves nothing behind but entries of the local
-//! WAL that the next trim frees.
+//! Its order: [`IncomingLog::prepare`] begins; [`IncomingLog::push`] takes what the leader's
+//! [`crate::TailFollower`] gives, the segment map among it; [`IncomingLog::held`] answers when everything below the
+//! sealed end is as durable here as it was there; after metadata made this broker the leader
+//! [`IncomingLog::activate`] gives the open log, without reading the store. A copy that is dropped or discarded leaves
+//! nothing behind but entries of the local WAL that the next trim frees.
 
 mod read;
 
@@ -26,7 +26,7 @@ use crate::follow::TailItem;
 use crate::log::{CopyRefused, Copying, Ownership, PartitionLog, SealedState, TakeOver};
 use crate::open::{LogOpener, OpenError};
 use crate::producers::Producers;
-use crate::segments::Segment;
+use crate::segments::{MapPart, Segment};
 use crate::set::LogSet;
 
 /// How soon a full WAL is asked again.
@@ -110,6 +110,19 @@ struct Mapped {
     swaps: u64,
 }
 
+impl Mapped {
+    /// Takes in what the source tells of the map, if it continues what is known.
+    fn extend(&mut self, part: MapPart) {
+        let more = part.segments.into_iter();
+        let more: Vec<Segment> = more.filter(|s| s.range.end() > self.end).collect();
+        let overlaps = more.first().is_some_and(|s| s.range.start() < self.end);
+        if part.swaps == self.swaps && part.from <= self.end && !overlaps {
+            self.segments.extend(more);
+            self.end = self.end.max(part.end);
+        }
+    }
+}
+
 struct Sealed {
     end: Offset,
     producers: Producers,
@@ -120,31 +133,23 @@ pub struct IncomingLog {
     log: Arc<PartitionLog>,
     logs: Arc<LogSet>,
     opener: LogOpener,
-    source_epoch: LeaderEpoch,
-    log_start: Offset,
-    mapped: Mutex<Mapped>,
+    /// The partition as metadata had it when the move began.
+    prepared: PartitionState,
+    /// `None` until the source has told of it, or metadata was asked.
+    mapped: Mutex<Option<Mapped>>,
     /// The source's high watermark as it was last told.
     source_end: Mutex<Offset>,
     sealed: watch::Sender<Option<Arc<Sealed>>>,
 }
 
 impl IncomingLog {
-    /// Loads the segment map. An earlier copy of the same partition is discarded.
-    ///
-    /// # Errors
-    /// If the map can't be read.
-    pub async fn prepare(
-        opener: &LogOpener,
-        logs: &Arc<LogSet>,
-        request: PrepareRequest,
-    ) -> Result<Arc<Self>, OpenError> {
+    /// Begins a copy that holds nothing. An earlier one of the same partition is discarded.
+    pub fn prepare(opener: &LogOpener, logs: &Arc<LogSet>, request: PrepareRequest) -> Arc<Self> {
         let PrepareRequest {
             topic,
             durability,
             state,
         } = request;
-        let segments = opener.segments(&state).await?;
-        let end = mapped_end(&segments, state.committed_end);
         let copying = Copying {
             id: state.partition,
             topic,
@@ -153,20 +158,15 @@ impl IncomingLog {
         };
         let log = Arc::new(PartitionLog::copying(copying, opener.context.clone()));
         logs.expect(log.clone());
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             log,
             logs: logs.clone(),
             opener: opener.clone(),
-            source_epoch: state.leader_epoch,
-            log_start: state.log_start,
-            mapped: Mutex::new(Mapped {
-                segments,
-                end,
-                swaps: state.swaps,
-            }),
+            prepared: state,
+            mapped: Mutex::new(None),
             source_end: Mutex::new(Offset::ZERO),
             sealed: watch::Sender::new(None),
-        }))
+        })
     }
 
     pub fn id(&self) -> PartitionId {
@@ -175,7 +175,7 @@ impl IncomingLog {
 
     /// The leader epoch that is being copied.
     pub fn source_epoch(&self) -> LeaderEpoch {
-        self.source_epoch
+        self.prepared.leader_epoch
     }
 
     /// Whether the copy goes to this broker's local WAL. If not, it counts only once metadata has everything in
@@ -210,12 +210,14 @@ impl IncomingLog {
             TailItem::Start {
                 from,
                 high_watermark,
+                map,
             } => {
                 // The seal of a stream that came before may have been taken back.
                 self.sealed.send_replace(None);
                 self.log.copy_from(from);
                 *self.source_end.lock() = high_watermark;
-                self.map_up_to(from).await;
+                self.take_map(map);
+                self.complete_map().await;
                 Ok(())
             }
             TailItem::Batches {
@@ -234,7 +236,10 @@ impl IncomingLog {
                 }
                 Ok(())
             }
-            TailItem::Sealed(sealed) => self.take_seal(&sealed),
+            TailItem::Sealed { state, map } => {
+                self.take_map(map);
+                self.take_seal(&state)
+            }
         }
     }
 
@@ -251,7 +256,7 @@ impl IncomingLog {
                 }
                 Err(CopyRefused::Epoch(found)) => Err(IncomingError::Epoch {
                     found,
-                    current: self.source_epoch,
+                    current: self.source_epoch(),
                 }),
                 Err(CopyRefused::Wal(cause)) => Err(IncomingError::Wal(cause)),
                 Err(CopyRefused::Discarded) => Err(IncomingError::Discarded),
@@ -317,7 +322,7 @@ impl IncomingLog {
     ) -> Result<Arc<PartitionLog>, ActivateError> {
         let sealed = self.sealed.borrow().clone().ok_or(ActivateError::NotHeld)?;
         // Only as the very next one: were there a leader in between, it may have written at the same end.
-        let is_next = state.leader_epoch == self.source_epoch.next();
+        let is_next = state.leader_epoch == self.source_epoch().next();
         if state.leader_epoch_start() != sealed.end || !is_next {
             return Err(ActivateError::OtherEnd {
                 leader_epoch: state.leader_epoch,
@@ -333,27 +338,16 @@ impl IncomingLog {
         }
         let durable = self.log.copy_durable().await;
         durable.map_err(|_| ActivateError::NotHeld)?;
-        if self.mapped.lock().swaps != state.swaps {
-            // Compaction changed the map since it was read; its old objects will be deleted.
-            let segments = self.opener.segments(state).await?;
-            let end = mapped_end(&segments, state.committed_end);
-            *self.mapped.lock() = Mapped {
-                segments,
-                end,
-                swaps: state.swaps,
-            };
-        }
+        // Compaction may have changed the map since it was told or read; its old objects will be deleted.
+        self.mapped
+            .lock()
+            .take_if(|mapped| mapped.swaps != state.swaps);
         // Usually the copy reaches back to what the map covers, and the map is completed later.
-        if self.log.copied_start() > self.mapped.lock().end {
-            self.load_map(state.committed_end).await?;
-        }
-        // What is left covers nothing: who reads the copy beside this must not take an empty map for a compacted log.
-        let nothing = Mapped {
-            segments: Vec::new(),
-            end: Offset::ZERO,
-            swaps: state.swaps,
+        self.load_map(state).await?;
+        // Who reads the copy beside this finds no map then, not one that covers nothing.
+        let Some(mapped) = self.mapped.lock().take() else {
+            return Err(ActivateError::Discarded);
         };
-        let mapped = std::mem::replace(&mut *self.mapped.lock(), nothing);
         let mut producers = sealed.producers.clone();
         // The source may have been sealed before its last swap was carried out.
         producers.forget_below(state.cleaned_end);
@@ -363,6 +357,7 @@ impl IncomingLog {
             log_start: state.log_start,
             uploaded_end: state.committed_end,
             segments: mapped.segments,
+            swaps: mapped.swaps,
             mapped_end: mapped.end,
             producers,
         });
@@ -379,28 +374,60 @@ impl IncomingLog {
         }
     }
 
-    /// Completes the map, as far as metadata has it: in `object` mode the source knows of segments before their
-    /// commit. Not being able to is no harm: activating would do it.
-    async fn map_up_to(&self, from: Offset) {
-        let end = self.mapped.lock().end;
-        if from <= end {
-            return;
+    fn take_map(&self, part: Option<MapPart>) {
+        let Some(part) = part else { return };
+        let mut mapped = self.mapped.lock();
+        match &mut *mapped {
+            Some(mapped) => mapped.extend(part),
+            // Anything but the beginning can't be used alone, nor a map that was swapped since that leadership began.
+            unknown => {
+                if part.from == Offset::ZERO && part.swaps == self.prepared.swaps {
+                    *unknown = Some(Mapped {
+                        segments: part.segments,
+                        end: part.end,
+                        swaps: part.swaps,
+                    });
+                }
+            }
         }
-        if let Err(error) = self.load_map(end).await {
+    }
+
+    /// Reads of the map what the source didn't tell, as far as metadata has it. Not being able to is no harm:
+    /// activating would do it.
+    async fn complete_map(&self) {
+        if let Err(error) = self.load_map(&self.prepared).await {
             warn!(partition = %self.id(), error = &error as &dyn std::error::Error, "the segment map of a partition about to be led isn't complete");
         }
     }
 
-    /// Adds the segments behind the map's end; everything below `known` is committed.
-    async fn load_map(&self, known: Offset) -> Result<(), OpenError> {
-        let from = self.mapped.lock().end;
+    /// Asks metadata for the map, unless it is known up to where the copy begins. Everything below `state`'s committed
+    /// end is committed.
+    async fn load_map(&self, state: &PartitionState) -> Result<(), OpenError> {
+        let known = self.mapped.lock().as_ref().map(|mapped| mapped.end);
+        let from = match known {
+            Some(end) => end,
+            None => {
+                let segments = self.opener.segments(state).await?;
+                let end = mapped_end(&segments, state.committed_end);
+                *self.mapped.lock() = Some(Mapped {
+                    segments,
+                    end,
+                    swaps: state.swaps,
+                });
+                end
+            }
+        };
+        if self.log.copied_start() <= from {
+            return Ok(());
+        }
         let more = self.opener.segments_from(self.id(), from).await?;
-        let mut mapped = self.mapped.lock();
-        let (end, known_end) = (mapped.end, mapped_end(&more, known));
-        mapped
-            .segments
-            .extend(more.into_iter().filter(|s| s.range.end() > end));
-        mapped.end = end.max(known_end);
+        let end = mapped_end(&more, from.max(state.committed_end));
+        if let Some(mapped) = &mut *self.mapped.lock() {
+            let known = mapped.end;
+            let more = more.into_iter().filter(|s| s.range.end() > known);
+            mapped.segments.extend(more);
+            mapped.end = known.max(end);
+        }
         Ok(())
     }
 }

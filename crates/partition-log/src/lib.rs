@@ -47,6 +47,6 @@ pub use open::{LogOpener, OpenError, OpenRequest};
 pub use producers::{AbortedTransaction, Marker, MarkerRefused, ProducerView, SequenceError};
 pub use reader::{ReaderLimits, SegmentReader, SegmentScan, StoreReadError};
 pub use recovered::{RecoveredBatch, RecoveredRun, recovered_end};
-pub use segments::{Segment, SegmentObject};
+pub use segments::{MapPart, Segment, SegmentObject};
 pub use set::LogSet;
 pub use uploader::{UploadLimits, UploadStopped, Uploader, Writer, object_commit, segment_of};

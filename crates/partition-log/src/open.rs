@@ -131,6 +131,7 @@ impl LogOpener {
             uploaded_end: state.committed_end,
             epochs: EpochHistory::new(state.epochs.iter().map(|e| (e.epoch, e.start))),
             segments,
+            swaps: state.swaps,
             producers,
             tail,
             log_end: log_end.max(state.log_start),

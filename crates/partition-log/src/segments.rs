@@ -26,6 +26,18 @@ pub struct SegmentObject {
     pub index: ByteRange,
 }
 
+/// A run of a segment map, as a leader tells it to the broker that is about to lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MapPart {
+    /// Where the run begins: 0, or the end of the part before.
+    pub from: Offset,
+    /// Up to here `segments` are all there are from `from` on.
+    pub end: Offset,
+    /// How often metadata has swapped segments of this map. Parts, and metadata, belong together only if they agree.
+    pub swaps: u64,
+    pub segments: Vec<Segment>,
+}
+
 /// Segments in offset order, without overlap. Offsets between two segments were compacted away.
 #[derive(Debug, Default)]
 pub(crate) struct SegmentMap {
@@ -101,6 +113,13 @@ impl SegmentMap {
             })
             .cloned()
             .collect()
+    }
+
+    /// The segments that end behind `from`, at most `count`.
+    pub(crate) fn behind(&self, from: Offset, count: usize) -> &[Segment] {
+        let first = self.segments.partition_point(|s| s.range.end() <= from);
+        let behind = &self.segments[first..];
+        &behind[..behind.len().min(count)]
     }
 
     /// The first segment at or after `from` that may hold a record as young as `timestamp`.

@@ -4,6 +4,7 @@
 //! Orders come from the controller, twice or late as it may be; an order of a controller that was replaced changes
 //! nothing. What was prepared here is only a copy: this broker leads when the cluster's image says so.
 
+mod map;
 mod parking;
 mod services;
 mod source;

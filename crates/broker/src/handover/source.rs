@@ -13,6 +13,7 @@ use tidegate_types::ControllerEpoch;
 use tracing::debug;
 
 use super::Handover;
+use super::map::to_wire;
 
 impl Handover {
     /// Seals, and answers when all that was admitted is durable.
@@ -93,6 +94,7 @@ impl Handover {
             .reader
             .follow(&log, request.leader_epoch)
             .map_err(tail_failed)?;
+        self.backlog.hurry();
         let items = follower.into_stream().map(|item| match item {
             Ok(item) => Ok(wire(item)),
             Err(error) => Err(tail_failed(error)),
@@ -106,9 +108,11 @@ fn wire(item: TailItem) -> FollowItem {
         TailItem::Start {
             from,
             high_watermark,
+            map,
         } => FollowItem::Start {
             from,
             high_watermark,
+            map: map.as_ref().and_then(to_wire),
         },
         TailItem::Batches {
             leader_epoch,
@@ -119,9 +123,10 @@ fn wire(item: TailItem) -> FollowItem {
             bytes: joined(batches),
             high_watermark,
         },
-        TailItem::Sealed(sealed) => FollowItem::Sealed {
-            end: sealed.end,
-            checkpoint: sealed.checkpoint,
+        TailItem::Sealed { state, map } => FollowItem::Sealed {
+            end: state.end,
+            checkpoint: state.checkpoint,
+            map: map.as_ref().and_then(to_wire),
         },
     }
 }

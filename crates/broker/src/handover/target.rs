@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use super::map::from_wire;
 use super::{Handover, IncomingSet};
 use crate::coordinators::Warm;
 
@@ -179,9 +180,7 @@ impl Handover {
         let leader_epoch = request.state.leader_epoch;
         let topic = request.topic.clone();
         let source = self.peers.tails(order.source, &order.source_endpoint);
-        let log = IncomingLog::prepare(&self.opener, &self.logs, request)
-            .await
-            .map_err(|error| error.to_string())?;
+        let log = IncomingLog::prepare(&self.opener, &self.logs, request);
         incoming.log.send_replace(Some(log.clone()));
         incoming.read_along(self.replicas.follow(&topic, &log, &incoming.cancel));
         let request = FollowRequest {
@@ -340,9 +339,11 @@ fn tail_item(item: FollowItem, source_epoch: LeaderEpoch) -> TailItem {
         FollowItem::Start {
             from,
             high_watermark,
+            map,
         } => TailItem::Start {
             from,
             high_watermark,
+            map: map.and_then(from_wire),
         },
         FollowItem::Batches {
             leader_epoch,
@@ -353,10 +354,17 @@ fn tail_item(item: FollowItem, source_epoch: LeaderEpoch) -> TailItem {
             batches: vec![bytes],
             high_watermark,
         },
-        FollowItem::Sealed { end, checkpoint } => TailItem::Sealed(SealedState {
-            leader_epoch: source_epoch,
+        FollowItem::Sealed {
             end,
             checkpoint,
-        }),
+            map,
+        } => TailItem::Sealed {
+            state: SealedState {
+                leader_epoch: source_epoch,
+                end,
+                checkpoint,
+            },
+            map: map.and_then(from_wire),
+        },
     }
 }

@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 use super::codec::Outgoing;
 use super::codec::Undecodable;
 use crate::admin::{ElectionKind, MoveRequest, PlacementChange};
-use crate::orders::{FollowError, FollowItem};
+use crate::orders::{FollowError, FollowItem, MapPart};
 use crate::session::{FeedItem, Heartbeat, Hello, HelloRefused, PROTOCOL_VERSION, Welcome};
 
 /// Broker to controller, in a session.
@@ -39,11 +39,19 @@ impl TailMessage {
     pub(super) fn into_outgoing(self) -> Outgoing {
         let bytes = match &self {
             Self::Item(FollowItem::Batches { bytes, .. }) => bytes.len() + 128,
-            Self::Item(FollowItem::Sealed { checkpoint, .. }) => checkpoint.len() + 128,
-            Self::Item(FollowItem::Start { .. }) | Self::Opened | Self::Ended(_) => 0,
+            Self::Item(FollowItem::Sealed {
+                checkpoint, map, ..
+            }) => checkpoint.len() + map_bytes(map.as_ref()) + 128,
+            Self::Item(FollowItem::Start { map, .. }) => map_bytes(map.as_ref()),
+            Self::Opened | Self::Ended(_) => 0,
         };
         Outgoing::sized(self, bytes)
     }
+}
+
+/// About what a part of a segment map takes when it is encoded.
+fn map_bytes(map: Option<&MapPart>) -> usize {
+    map.map_or(0, |map| map.segments.len() * 256 + 64)
 }
 
 /// The messages of the methods with several arguments.

@@ -1,5 +1,5 @@
-//! The task that owns state and store. It takes all requests that wait, decides them one after the other in
-//! memory, writes one batch, and answers when that is durable (group commit).
+//! The task that owns state and store. It takes all requests that wait, answers the questions among them, decides the
+//! others one after the other in memory, writes one batch, and answers when that is durable (group commit).
 //!
 //! A failed batch makes memory and store differ in an unknown way, so the state is thrown away, the store is
 //! opened again (which fences the write that may still be under way), and the state is read anew.
@@ -174,7 +174,19 @@ impl ControllerTask {
                 () = std::future::ready(()), if housekeeping.is_some() => {}
             }
             jobs.extend(housekeeping);
-            if let Some(turn) = self.batch(&mut opened, jobs, shutdown.as_mut()).await {
+            // Whoever asked saw none of these changes answered, so its question may come before all of them; behind
+            // them it would wait for the store.
+            let (questions, changes): (Jobs, Jobs) =
+                jobs.into_iter().partition(|job| job.is_question());
+            let mut ended = None;
+            for jobs in [questions, changes] {
+                if ended.is_none() && !jobs.is_empty() {
+                    ended = self.batch(&mut opened, jobs, shutdown.as_mut()).await;
+                } else {
+                    fail_all(jobs, ControllerUnavailable::StoreUnavailable);
+                }
+            }
+            if let Some(turn) = ended {
                 break turn;
             }
         };

@@ -8,6 +8,7 @@ use crate::state::{Change, Command, Environment, Facts, Need, State};
 /// Decides once, then tells its sender: only after the batch that it is part of is durable.
 pub(crate) trait Job: Send {
     fn name(&self) -> &'static str;
+    fn is_question(&self) -> bool;
     fn needs(&self, state: &State, facts: &Facts) -> Vec<Need>;
     fn decide(
         &mut self,
@@ -48,6 +49,10 @@ impl<C: Command> Pending<C> {
 impl<C: Command> Job for Pending<C> {
     fn name(&self) -> &'static str {
         C::NAME
+    }
+
+    fn is_question(&self) -> bool {
+        C::IS_QUESTION
     }
 
     fn needs(&self, state: &State, facts: &Facts) -> Vec<Need> {

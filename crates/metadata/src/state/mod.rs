@@ -175,6 +175,8 @@ pub(crate) trait Command: Send + 'static {
     type Error: Send + 'static;
     /// For metrics and logs.
     const NAME: &'static str;
+    /// It never changes anything, so it needn't wait until the changes that came with it are durable.
+    const IS_QUESTION: bool = false;
 
     /// What it has to see and doesn't yet. Asked again after each answer, until it needs nothing more.
     fn needs(&self, _state: &State, _facts: &Facts) -> Vec<Need> {

@@ -1,5 +1,5 @@
-//! Questions that change nothing. They go through the same queue as changes, so an answer never shows what
-//! isn't durable yet.
+//! Questions that change nothing. They go through the same queue as changes, before those that wait with them, so an
+//! answer never shows what isn't durable yet.
 
 use tidegate_types::{BrokerId, PartitionId};
 
@@ -15,6 +15,7 @@ impl Command for PartitionStates {
     type Output = Vec<Option<PartitionState>>;
     type Error = ControllerUnavailable;
     const NAME: &'static str = "partition_states";
+    const IS_QUESTION: bool = true;
 
     fn decide(
         &self,
@@ -34,6 +35,7 @@ impl Command for LedBy {
     type Output = Vec<PartitionState>;
     type Error = ControllerUnavailable;
     const NAME: &'static str = "led_by";
+    const IS_QUESTION: bool = true;
 
     fn decide(
         &self,
@@ -59,6 +61,7 @@ impl Command for PendingMoves {
     type Output = Vec<PendingMove>;
     type Error = ControllerUnavailable;
     const NAME: &'static str = "pending_moves";
+    const IS_QUESTION: bool = true;
 
     fn decide(
         &self,
@@ -79,6 +82,7 @@ impl Command for Brokers {
     type Output = Vec<BrokerView>;
     type Error = ControllerUnavailable;
     const NAME: &'static str = "brokers";
+    const IS_QUESTION: bool = true;
 
     fn decide(
         &self,
@@ -110,6 +114,7 @@ impl Command for PartitionsOf {
     type Output = Vec<LedPartition>;
     type Error = ControllerUnavailable;
     const NAME: &'static str = "partitions_of";
+    const IS_QUESTION: bool = true;
 
     fn decide(
         &self,
@@ -146,6 +151,7 @@ impl Command for DeletableQuery {
     type Output = Vec<DeletableObject>;
     type Error = ControllerUnavailable;
     const NAME: &'static str = "deletable_objects";
+    const IS_QUESTION: bool = true;
 
     fn needs(&self, _state: &State, facts: &Facts) -> Vec<Need> {
         let need = self.dropped_need();
@@ -183,6 +189,7 @@ impl Command for ObjectStatuses {
     type Output = Vec<ObjectStatus>;
     type Error = ControllerUnavailable;
     const NAME: &'static str = "object_statuses";
+    const IS_QUESTION: bool = true;
 
     fn needs(&self, _state: &State, facts: &Facts) -> Vec<Need> {
         facts.missing(self.0.iter().cloned().map(Need::Object))

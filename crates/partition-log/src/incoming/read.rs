@@ -32,12 +32,14 @@ enum Place {
     Stored(Segment),
     /// Behind all segments that are known.
     Copied(Offset),
+    /// The source hasn't told of its segments yet, or the copy is led.
+    Unknown,
 }
 
 impl IncomingLog {
     /// Where the log began when the copy was prepared.
     pub fn log_start(&self) -> Offset {
-        self.log_start
+        self.prepared.log_start
     }
 
     /// Whether this copy has become `log`.
@@ -62,6 +64,12 @@ impl IncomingLog {
                 return self.stored(reader, &segment, offset, max_bytes).await;
             }
             Place::Copied(from) => from,
+            Place::Unknown => {
+                return Ok(CopyRead {
+                    batches: Vec::new(),
+                    next: offset,
+                });
+            }
         };
         // Otherwise there is a gap between the map and the copy, which metadata fills when the copy is led.
         let pieces = self.log.copied(from, max_bytes);
@@ -77,6 +85,9 @@ impl IncomingLog {
     /// The segment that holds `offset` or the next one; if there is none, the copy has what follows.
     fn place(&self, reader: &LogReader, offset: Offset) -> Place {
         let mapped = self.mapped.lock();
+        let Some(mapped) = &*mapped else {
+            return Place::Unknown;
+        };
         let first = mapped.segments.partition_point(|s| s.range.end() <= offset);
         let Some((segment, rest)) = mapped.segments.get(first..).and_then(<[_]>::split_first)
         else {

@@ -52,6 +52,8 @@ pub(crate) struct TakeOver {
     pub(crate) log_start: Offset,
     pub(crate) uploaded_end: Offset,
     pub(crate) segments: Vec<Segment>,
+    /// How often metadata has swapped segments of this map.
+    pub(crate) swaps: u64,
     /// Up to where `segments` are all there are.
     pub(crate) mapped_end: Offset,
     pub(crate) producers: Producers,
@@ -218,6 +220,7 @@ impl PartitionLog {
         state.producers = from.producers;
         state.producers.forget_below(from.log_start);
         state.segments = SegmentMap::new(from.segments);
+        state.map_swaps = from.swaps;
         state.segments.drop_below(from.log_start);
         state.high_watermark = state.log_end;
         state.checkpoint_due = CheckpointDue::overdue();

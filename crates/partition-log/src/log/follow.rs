@@ -7,10 +7,24 @@ use tokio::sync::Notify;
 
 use super::{PartitionLog, SealedState, State, Status};
 use crate::follow::FollowError;
+use crate::segments::MapPart;
 use crate::tail::TailPiece;
 
 /// Bytes that one step of a follower takes, unless a single batch is larger.
 const STEP_BYTES: usize = 512 * 1024;
+/// Segments of the map in one item; few where tests are to see several.
+const STEP_SEGMENTS: usize = if cfg!(test) { 4 } else { 1_024 };
+
+/// What a follower was told so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Told {
+    /// Everything below is uploaded.
+    pub(crate) uploaded_end: Offset,
+    /// The segment map up to here.
+    pub(crate) mapped_end: Offset,
+    /// The map went on when its last part was told.
+    pub(crate) more: bool,
+}
 
 /// A follower's next step.
 #[derive(Debug)]
@@ -18,14 +32,19 @@ pub(crate) enum FollowPlan {
     /// Everything below `from` is in object storage.
     Start {
         from: Offset,
-        uploaded_end: Offset,
         high_watermark: Offset,
+        map: Option<MapPart>,
+        /// What it is told with this.
+        told: Told,
     },
     Pieces {
         pieces: Vec<TailPiece>,
         high_watermark: Offset,
     },
-    Sealed(SealedState),
+    Sealed {
+        state: SealedState,
+        map: Option<MapPart>,
+    },
     /// Nothing now; the bell rings.
     Wait,
 }
@@ -48,24 +67,19 @@ impl PartitionLog {
         state.followers.retain(|known| !Arc::ptr_eq(known, bell));
     }
 
-    /// What a follower gets that has everything below `next` (`None` at first) and knows that everything below
-    /// `told` is uploaded.
+    /// What a follower gets that has everything below `next` (`None` at first) and was told `told`.
     pub(crate) fn follow_plan(
         &self,
         leader_epoch: LeaderEpoch,
         next: Option<Offset>,
-        told: Offset,
+        told: Told,
     ) -> Result<FollowPlan, FollowError> {
         let state = self.state.lock();
         state.check_followable(leader_epoch)?;
         let tail_start = state.tail.start().unwrap_or(state.log_end);
-        let start = FollowPlan::Start {
-            from: state.uploaded_end.max(tail_start),
-            uploaded_end: state.uploaded_end,
-            high_watermark: state.high_watermark,
-        };
-        let Some(next) = next.filter(|n| *n >= tail_start && state.uploaded_end <= told) else {
-            return Ok(start);
+        let up_to_date = state.uploaded_end <= told.uploaded_end && !told.more;
+        let Some(next) = next.filter(|n| *n >= tail_start && up_to_date) else {
+            return Ok(state.start(tail_start, told));
         };
         if next < state.high_watermark {
             let pieces = state
@@ -78,7 +92,14 @@ impl PartitionLog {
         }
         match &state.status {
             Status::Sealed(seal) if next == seal.state.end => {
-                Ok(FollowPlan::Sealed((*seal.state).clone()))
+                let map = state.map_part(told.mapped_end);
+                if map.as_ref().is_some_and(|map| map.end < state.stored_end) {
+                    return Ok(state.start(tail_start, told));
+                }
+                Ok(FollowPlan::Sealed {
+                    state: (*seal.state).clone(),
+                    map,
+                })
             }
             _ => Ok(FollowPlan::Wait),
         }
@@ -86,6 +107,36 @@ impl PartitionLog {
 }
 
 impl State {
+    fn start(&self, tail_start: Offset, told: Told) -> FollowPlan {
+        let map = self.map_part(told.mapped_end);
+        let mapped_end = map.as_ref().map_or(told.mapped_end, |map| map.end);
+        FollowPlan::Start {
+            from: self.uploaded_end.max(tail_start),
+            high_watermark: self.high_watermark,
+            told: Told {
+                uploaded_end: self.uploaded_end,
+                mapped_end,
+                more: map.is_some() && mapped_end < self.stored_end,
+            },
+            map,
+        }
+    }
+
+    /// The next part of the segment map from `from` on, if there is more of it.
+    fn map_part(&self, from: Offset) -> Option<MapPart> {
+        if from >= self.stored_end {
+            return None;
+        }
+        let segments = self.segments.behind(from, STEP_SEGMENTS);
+        let cut = segments.last().filter(|_| segments.len() == STEP_SEGMENTS);
+        Some(MapPart {
+            from,
+            end: cut.map_or(self.stored_end, |last| last.range.end()),
+            swaps: self.map_swaps,
+            segments: segments.to_vec(),
+        })
+    }
+
     fn check_followable(&self, leader_epoch: LeaderEpoch) -> Result<(), FollowError> {
         match &self.status {
             Status::Closed | Status::Incoming => Err(FollowError::NotLeader),

@@ -32,7 +32,7 @@ pub use append::{AppendError, Appended, Durability};
 use checkpoint_due::CheckpointDue;
 pub use compaction::{CompactionView, LastOfProducer};
 pub(crate) use copy::{CopyRefused, Copying, TakeOver};
-pub(crate) use follow::FollowPlan;
+pub(crate) use follow::{FollowPlan, Told};
 pub use read::{Isolation, ReadError, Watermarks};
 pub(crate) use read::{Plan, TimeCandidate};
 use seal::Seal;
@@ -138,6 +138,9 @@ struct State {
     ending: VecDeque<Ending>,
     tail: Tail,
     segments: SegmentMap,
+    /// How often metadata had swapped segments when this leadership began. After a swap since then it differs from
+    /// metadata's count, and nobody takes this map for metadata's.
+    map_swaps: u64,
     /// How often aborted transactions were taken off the list because nothing is left of them.
     aborted_forgotten: u64,
     /// Segments behind a gap in the map, which metadata can fill.
@@ -164,6 +167,8 @@ pub struct Opening {
     pub uploaded_end: Offset,
     pub epochs: EpochHistory,
     pub segments: Vec<Segment>,
+    /// How often metadata had swapped segments when these were read.
+    pub swaps: u64,
     pub(crate) producers: Producers,
     pub(crate) tail: Tail,
     pub log_end: Offset,
@@ -202,6 +207,7 @@ impl PartitionLog {
             producers,
             tail: opening.tail,
             segments,
+            map_swaps: opening.swaps,
             ..State::empty(status, durability, opening.uploaded_end)
         };
         Self {
@@ -360,6 +366,7 @@ impl State {
             ending: VecDeque::new(),
             tail: Tail::default(),
             segments: SegmentMap::default(),
+            map_swaps: 0,
             aborted_forgotten: 0,
             segments_ahead: Vec::new(),
             ack_waiters: VecDeque::new(),

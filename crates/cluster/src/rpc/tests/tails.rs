@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
+use tidegate_metadata::{ByteSpan, StoredObjectKey};
+use tidegate_types::{OffsetRange, TimestampMs};
 
 use super::rig::{FakeTails, Rig, soon, until};
 use super::samples::*;
@@ -24,6 +26,28 @@ fn start(from: u32) -> FollowItem {
     FollowItem::Start {
         from: offset(u64::from(from)),
         high_watermark: offset(u64::from(from) + 1),
+        map: None,
+    }
+}
+
+fn map_part() -> MapPart {
+    let span = |position| ByteSpan {
+        position,
+        length: 10,
+    };
+    MapPart {
+        from: offset(3),
+        end: offset(9),
+        swaps: 1,
+        segments: vec![MapSegment {
+            range: OffsetRange::new(offset(3), offset(9)).unwrap(),
+            object: StoredObjectKey::new("data/1/2/3").unwrap(),
+            object_size_bytes: 100,
+            index: span(60),
+            span: span(20),
+            max_timestamp: TimestampMs::new(7),
+            stored_at: TimestampMs::new(8),
+        }],
     }
 }
 
@@ -54,6 +78,7 @@ async fn every_item_and_the_end_come_as_they_were_sent() {
         Ok(FollowItem::Sealed {
             end: offset(9),
             checkpoint: bytes(300),
+            map: Some(map_part()),
         }),
         Err(FollowError::Failed("so".to_owned())),
     ];

@@ -68,6 +68,17 @@ async fn a_failed_write_acknowledges_nothing_and_heals_by_itself() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_waits_for_no_change_that_came_with_it() {
+    let opener = MemoryOpener::new();
+    let run = Running::start(&opener).await;
+    run.lead(1).await;
+    opener.inject(Fault::Before);
+    let (change, answer) = tokio::join!(try_create(&run, "t"), run.handle.brokers());
+    assert_eq!(change, Err(ControllerUnavailable::OutcomeUnknown));
+    assert_eq!(answer.unwrap().len(), 1, "it saw what was durable before");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_out_of_reach_is_waited_for() {
     let opener = MemoryOpener::new();
     let run = Running::start(&opener).await;

@@ -13,7 +13,7 @@ use tidegate_types::{ControllerEpoch, OffsetRange, PartitionId};
 use super::pair::*;
 use super::rig::*;
 use crate::log::{AppendError, Ownership, PartitionLog, SealError, SealOrder};
-use crate::{ActivateError, FollowError, TailItem};
+use crate::{ActivateError, FollowError, MapPart, TailItem};
 
 /// Appends the next batches of an idempotent producer, tagged and numbered by their offsets.
 async fn produce(log: &Arc<PartitionLog>, batches: u64) {
@@ -93,6 +93,39 @@ fn a_partition_goes_there_and_back_with_what_its_producers_sent() {
                 pair.assert_running();
             });
         }
+    }
+}
+
+#[test]
+fn the_source_tells_the_map_so_that_the_new_leader_has_all_of_it_when_it_begins() {
+    for mode in [Local, Object] {
+        paused(async {
+            let mut pair = Pair::new().await;
+            let id = pair.one(mode).await;
+            // More segments than one item takes.
+            for _ in 0..10 {
+                produce(&pair.log(id), 2).await;
+                pair.all_uploaded().await;
+            }
+            let copy = pair.prepare(id, 1).await;
+            pair.caught_up(&copy).await;
+            for _ in 0..10 {
+                produce(&pair.log(id), 2).await;
+                if mode == Local {
+                    pair.all_uploaded().await;
+                }
+            }
+            settle().await;
+            let sealed = pair.seal(id).await.unwrap();
+            copy.incoming.held().await.unwrap();
+            let state = pair.commit(id, &copy, &sealed).await;
+            assert_eq!(state.committed_end, sealed.end);
+            pair.activate(id, &copy, &state).await;
+            assert_eq!(pair.log(id).unmapped(), None, "nothing is left to be asked");
+            assert!(pair.log(id).segments().len() >= 20);
+            assert_map_is_true(&pair, id).await;
+            assert_eq!(pair.all_tags(id).await, numbered(0..40));
+        });
     }
 }
 
@@ -441,7 +474,8 @@ fn a_follower_that_falls_behind_begins_again_at_what_is_uploaded() {
             first,
             TailItem::Start {
                 from,
-                high_watermark
+                high_watermark,
+                map: None,
             }
         );
         produce(&log, 50).await;
@@ -449,11 +483,18 @@ fn a_follower_that_falls_behind_begins_again_at_what_is_uploaded() {
         produce(&log, 5).await;
         let again = follower.next().await.unwrap().unwrap();
         let (from, high_watermark) = (offset(55), offset(60));
+        let map = MapPart {
+            from: offset(0),
+            end: from,
+            swaps: 0,
+            segments: log.segments(),
+        };
         assert_eq!(
             again,
             TailItem::Start {
                 from,
-                high_watermark
+                high_watermark,
+                map: Some(map),
             }
         );
         let Some(Ok(TailItem::Batches { batches, .. })) = follower.next().await else {
@@ -667,9 +708,7 @@ fn damaged_and_foreign_batches_are_not_copied() {
                 durability: Local,
                 state: pair.state(id).await,
             };
-            let incoming = crate::IncomingLog::prepare(&target.opener, &target.logs, request)
-                .await
-                .unwrap();
+            let incoming = crate::IncomingLog::prepare(&target.opener, &target.logs, request);
             incoming.push(start.clone()).await.unwrap();
             assert!(incoming.push(item(wrong)).await.is_err());
             assert_eq!(incoming.end(), offset(0));

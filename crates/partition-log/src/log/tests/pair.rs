@@ -135,8 +135,7 @@ impl Pair {
             state: self.state(id).await,
         };
         let target = self.rigs[to].life();
-        let incoming =
-            again(|| IncomingLog::prepare(&target.opener, &target.logs, request.clone())).await;
+        let incoming = IncomingLog::prepare(&target.opener, &target.logs, request);
         let log = self.rigs[from].log(id);
         let reader = self.rigs[from].life().reader.clone();
         let mut follower = reader.follow(&log, log.leader_epoch()).unwrap();
