@@ -292,7 +292,7 @@ impl Case {
     /// Kills the leader, or moves the partition to the next broker.
     async fn act(&mut self, number: u32) -> Result<()> {
         let (leader, _) = self.arena.led_by(&self.topic, 0, |_| true).await?;
-        if number % 2 == 0 {
+        if number.is_multiple_of(2) {
             let broker = self.arena.cluster.broker(leader)?;
             broker.kill()?;
             tokio::time::sleep(Duration::from_millis(500)).await;
