@@ -297,7 +297,9 @@ mod tests {
     async fn shutdown_waits_for_the_tasks_of_children_but_not_for_what_outlives_them() {
         let tasks = Tasks::new("broker");
         let forever = std::future::pending::<()>;
-        tasks.outliving("wal").spawn("writer", OnExit::Expected, forever());
+        tasks
+            .outliving("wal")
+            .spawn("writer", OnExit::Expected, forever());
         let grandchild = tasks.child("member").child("controller");
         let (token, (ended, mut end)) = (grandchild.token().clone(), watch::channel(false));
         grandchild.spawn("slow", OnExit::Expected, async move {
@@ -308,7 +310,9 @@ mod tests {
         assert_eq!(tasks.running(), 1);
         assert_eq!(tasks.shutdown(Duration::from_secs(5)).await, Ok(()));
         assert!(*end.borrow_and_update(), "it had not ended");
-        tasks.child("late").spawn("deaf", OnExit::Expected, forever());
+        tasks
+            .child("late")
+            .spawn("deaf", OnExit::Expected, forever());
         assert_eq!(
             tasks.shutdown(Duration::from_secs(1)).await,
             Err(StillRunning { count: 1 })

@@ -112,7 +112,11 @@ impl ClassicGroup {
             // It has come back once more since. Should that not be stored either, its former self is who it was before
             // both.
             for waiter in cx.journal.waiters_mut() {
-                if let Waiter::StaticMember { group, before: later, .. } = waiter
+                if let Waiter::StaticMember {
+                    group,
+                    before: later,
+                    ..
+                } = waiter
                     && *group == self.id
                     && later.id == *new
                 {
