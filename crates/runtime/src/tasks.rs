@@ -12,7 +12,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// What the end of a task means to its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +50,6 @@ pub struct StillRunning {
 pub struct Tasks {
     name: Arc<str>,
     tracker: TaskTracker,
-    /// Of the owners above, which wait for these tasks too.
-    above: Arc<[TaskTracker]>,
     token: CancellationToken,
     stop: Arc<watch::Sender<Option<StopReason>>>,
 }
@@ -62,37 +59,19 @@ impl Tasks {
         Self {
             name: name.into(),
             tracker: TaskTracker::new(),
-            above: Arc::new([]),
             token: CancellationToken::new(),
             stop: Arc::new(watch::Sender::new(None)),
         }
     }
 
-    /// An owner of its own set, cancelled together with this one and waited for by its [`Self::shutdown`]; stop requests
-    /// arrive here too.
+    /// An owner of its own set, cancelled together with this one, whose stop requests arrive here too.
     pub fn child(&self, name: &str) -> Self {
-        let above = self.above.iter().chain([&self.tracker]).cloned();
-        Self {
-            above: above.collect(),
-            ..self.outliving(name)
-        }
-    }
-
-    /// As [`Self::child`], but nobody above waits: for what must go on until all others have ended, and is then closed by
-    /// whoever holds it.
-    pub fn outliving(&self, name: &str) -> Self {
         Self {
             name: format!("{}/{name}", self.name).into(),
             tracker: TaskTracker::new(),
-            above: Arc::new([]),
             token: self.token.child_token(),
             stop: Arc::clone(&self.stop),
         }
-    }
-
-    /// While they are held, none of the owners above is done waiting.
-    fn hold_above(&self) -> Vec<TaskTrackerToken> {
-        self.above.iter().map(TaskTracker::token).collect()
     }
 
     /// Runs `task` on the current tokio runtime. It should end soon after [`Tasks::token`] is cancelled; a
@@ -103,9 +82,7 @@ impl Tasks {
     {
         let exit = self.exit(name, on_exit);
         let guarded = CatchPanic(Box::pin(task));
-        let held = self.hold_above();
         self.tracker.spawn(async move {
-            let _held = held;
             exit.report(guarded.await);
         });
     }
@@ -120,11 +97,11 @@ impl Tasks {
         F: FnOnce() + Send + 'static,
     {
         let exit = self.exit(name, on_exit);
-        let held = (self.tracker.token(), self.hold_above());
+        let tracked = self.tracker.token();
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let _held = held;
+                let _tracked = tracked;
                 exit.report(catch_unwind(AssertUnwindSafe(work)));
             })?;
         Ok(())
@@ -135,7 +112,7 @@ impl Tasks {
         &self.token
     }
 
-    /// How many tasks and threads are running, those of children included.
+    /// How many tasks and threads are running.
     pub fn running(&self) -> usize {
         self.tracker.len()
     }
@@ -287,32 +264,6 @@ mod tests {
     async fn shutdown_tells_how_many_tasks_ignored_it() {
         let tasks = Tasks::new("broker");
         tasks.spawn("deaf", OnExit::Expected, std::future::pending());
-        assert_eq!(
-            tasks.shutdown(Duration::from_secs(1)).await,
-            Err(StillRunning { count: 1 })
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn shutdown_waits_for_the_tasks_of_children_but_not_for_what_outlives_them() {
-        let tasks = Tasks::new("broker");
-        let forever = std::future::pending::<()>;
-        tasks
-            .outliving("wal")
-            .spawn("writer", OnExit::Expected, forever());
-        let grandchild = tasks.child("member").child("controller");
-        let (token, (ended, mut end)) = (grandchild.token().clone(), watch::channel(false));
-        grandchild.spawn("slow", OnExit::Expected, async move {
-            token.cancelled().await;
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            ended.send_replace(true);
-        });
-        assert_eq!(tasks.running(), 1);
-        assert_eq!(tasks.shutdown(Duration::from_secs(5)).await, Ok(()));
-        assert!(*end.borrow_and_update(), "it had not ended");
-        tasks
-            .child("late")
-            .spawn("deaf", OnExit::Expected, forever());
         assert_eq!(
             tasks.shutdown(Duration::from_secs(1)).await,
             Err(StillRunning { count: 1 })

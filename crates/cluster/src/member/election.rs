@@ -156,7 +156,9 @@ impl Election {
 
     /// Says once that the lease can't be reached, and tries again later.
     fn failed(&mut self, error: &LeaseFailure, what: &'static str) -> Turn {
-        if !std::mem::replace(&mut self.failing, true) {
+        // What the end of the process cut off says nothing of the store.
+        let ending = self.tasks.token().is_cancelled();
+        if !ending && !std::mem::replace(&mut self.failing, true) {
             tracing::warn!(%error, "{what}");
         }
         Turn::Rest(self.backoff.next())

@@ -327,8 +327,7 @@ impl LocalWal {
             disk,
             clock: seams.clock,
             random: seams.random,
-            // Closed when all who append have ended.
-            tasks: seams.tasks.outliving("local-wal"),
+            tasks: seams.tasks.child("local-wal"),
             metrics: seams.metrics,
         });
         match make_first(&inner) {
