@@ -11,7 +11,7 @@ use crate::offsets::{append_in_batches, delete_topics};
 use crate::timers::Timer;
 use crate::{
     DescribedGroup, Effect, GroupError, GroupFilter, GroupId, ListedGroup, Notice, Now, Reply,
-    ReplyToken,
+    ReplyToken, TopicPartition,
 };
 
 impl GroupCoordinator {
@@ -138,47 +138,32 @@ impl GroupCoordinator {
         let retention_ms = self.config.offsets_retention_ms();
         let mut writes = Vec::new();
         let mut finished = Vec::new();
-        for (id, group) in &self.consumer_groups {
-            let offsets = &self.journal.offsets;
-            let (expired, none_left) =
-                group.expired(offsets.settled_of(id), now.wall, retention_ms);
-            let none_left = none_left && !offsets.pending.holds_group(id);
+        let (offsets, effects) = (&self.journal.offsets, &mut self.effects);
+        let mut judge = |id: &GroupId, expired: Vec<TopicPartition>, none_left, is_deserted| {
             if !expired.is_empty() {
-                let notice = Notice::OffsetsExpired {
+                effects.push(Effect::Notice(Notice::OffsetsExpired {
                     group: id.clone(),
                     count: expired.len(),
-                };
-                self.effects.push(Effect::Notice(notice));
+                }));
             }
-            if none_left && group.is_empty() {
+            if none_left && !offsets.pending.holds_group(id) && is_deserted {
+                // Removing the group writes all its tombstones.
                 finished.push(id.clone());
             } else {
                 let expired = expired.into_iter();
                 writes.extend(expired.map(|target| Write::Offset(id.clone(), target, None)));
             }
-        }
-        for (id, group) in &self.groups {
-            let offsets = &self.journal.offsets;
+        };
+        for (id, group) in &self.consumer_groups {
             let (expired, none_left) =
                 group.expired(offsets.settled_of(id), now.wall, retention_ms);
-            let none_left = none_left && !offsets.pending.holds_group(id);
-            if !expired.is_empty() {
-                let notice = Notice::OffsetsExpired {
-                    group: id.clone(),
-                    count: expired.len(),
-                };
-                self.effects.push(Effect::Notice(notice));
-            }
-            if none_left && group.is_empty() && group.pending_joins.is_empty() {
-                // Removing the group writes all its tombstones.
-                finished.push(id.clone());
-            } else {
-                writes.extend(
-                    expired
-                        .into_iter()
-                        .map(|target| Write::Offset(id.clone(), target, None)),
-                );
-            }
+            judge(id, expired, none_left, group.is_empty());
+        }
+        for (id, group) in &self.groups {
+            let (expired, none_left) =
+                group.expired(offsets.settled_of(id), now.wall, retention_ms);
+            let is_deserted = group.is_empty() && group.pending_joins.is_empty();
+            judge(id, expired, none_left, is_deserted);
         }
         for id in &finished {
             self.remove_group(now, id, &mut writes);

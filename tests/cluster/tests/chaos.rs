@@ -12,9 +12,7 @@ use kafka_protocol::messages::{CreateTopicsRequest, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tidegate_harness::{
-    BrokerOptions, Cluster, Durability, RawClient, S3Server, Setting, Store, http_post, wait_for,
-};
+use tidegate_harness::{BrokerOptions, Cluster, Durability, RawClient, S3Server, Setting, Store};
 use tidegate_tests_cluster::{GroupMember, History, Readers, Writers, read_stored};
 
 const TOPIC: &str = "chaos";
@@ -158,7 +156,7 @@ fn carry_out(act: Act, cluster: &mut Cluster, random: &mut StdRng) -> Result<()>
         Act::Drain => {
             let path = format!("/v1/brokers/{id}/drain");
             // Refused while a former drain goes on, or without a controller: any answer will do.
-            let _ = ask(cluster, &path, "{}");
+            let _ = cluster.post(&path, "{}");
             let broker = cluster.broker(id)?;
             broker.stop(Duration::from_secs(30))?;
             broker.launch()?;
@@ -206,27 +204,7 @@ fn reassign(cluster: &mut Cluster, moves: &[(i32, u32)]) -> Result<()> {
         })
         .collect();
     let body = format!(r#"{{"moves":[{}]}}"#, moves.join(","));
-    ask(cluster, "/v1/reassignments", &body)
-}
-
-/// Posts to the first broker that answers.
-fn ask(cluster: &mut Cluster, path: &str, body: &str) -> Result<()> {
-    let addresses: Vec<String> = cluster
-        .brokers()
-        .iter()
-        .map(tidegate_harness::Broker::admin_address)
-        .collect();
-    wait_for(
-        "an answer of the admin API",
-        Duration::from_secs(60),
-        || {
-            addresses.iter().find_map(|address| {
-                let answer = http_post(address, path, body, Duration::from_secs(30)).ok()?;
-                // No controller at present, or a time-out on the way to it: ask again.
-                (answer.status < 500).then_some(())
-            })
-        },
-    )
+    cluster.post("/v1/reassignments", &body)
 }
 
 async fn create_topic(brokers: &str) -> Result<()> {

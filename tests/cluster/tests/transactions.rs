@@ -12,9 +12,7 @@ use kafka_protocol::messages::{CreateTopicsRequest, TopicName};
 use kafka_protocol::protocol::StrBytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use tidegate_harness::{
-    BrokerOptions, Cluster, Durability, RawClient, S3Server, Setting, Store, http_post, wait_for,
-};
+use tidegate_harness::{BrokerOptions, Cluster, Durability, RawClient, S3Server, Setting, Store};
 use tidegate_tests_cluster::{
     Copier, Fate, TransactionHistory, Transactors, check_copy, read_committed,
 };
@@ -113,16 +111,16 @@ fn act_once(act: u32, cluster: &mut Cluster, random: &mut StdRng) -> Result<()> 
         0..40 => {
             let partition = random.random_range(0..PARTITIONS);
             let topic = [TOPIC, COPY][random.random_range(0..2)];
-            reassign(cluster, topic, partition, id)
+            cluster.reassign(topic, u32::try_from(partition)?, id)
         }
         // The coordinators' own partitions move as well.
         40..65 => {
             let internal = ["__transaction_state", "__consumer_offsets"];
             let topic = internal[random.random_range(0..internal.len())];
-            reassign(cluster, topic, random.random_range(0..8), id)
+            cluster.reassign(topic, random.random_range(0..8), id)
         }
         65..75 => {
-            let _ = ask(cluster, &format!("/v1/brokers/{id}/drain"), "{}");
+            let _ = cluster.post(&format!("/v1/brokers/{id}/drain"), "{}");
             let broker = cluster.broker(id)?;
             broker.stop(Duration::from_secs(30))?;
             broker.launch()?;
@@ -144,27 +142,6 @@ fn act_once(act: u32, cluster: &mut Cluster, random: &mut StdRng) -> Result<()> 
             broker.wait_ready(READY)
         }
     }
-}
-
-/// Asks for a move. That the target is down, or that there is no such partition yet, is an answer like any other.
-fn reassign(cluster: &mut Cluster, topic: &str, partition: i32, to: u32) -> Result<()> {
-    let body = format!(r#"{{"moves":[{{"topic":"{topic}","partition":{partition},"to":{to}}}]}}"#);
-    ask(cluster, "/v1/reassignments", &body)
-}
-
-/// Posts to the first broker that answers.
-fn ask(cluster: &mut Cluster, path: &str, body: &str) -> Result<()> {
-    let brokers = cluster.brokers().iter();
-    let addresses: Vec<String> = brokers
-        .map(tidegate_harness::Broker::admin_address)
-        .collect();
-    let patience = Duration::from_secs(60);
-    wait_for("an answer of the admin API", patience, || {
-        addresses.iter().find_map(|address| {
-            let answer = http_post(address, path, body, Duration::from_secs(30)).ok()?;
-            (answer.status < 500).then_some(())
-        })
-    })
 }
 
 async fn create_topics(brokers: &str) -> Result<()> {

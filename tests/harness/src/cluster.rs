@@ -70,6 +70,7 @@ impl Cluster {
             || {
                 addresses.iter().find_map(|address| {
                     let answer = http_post(address, path, body, Duration::from_secs(30)).ok()?;
+                    // No controller at present, or a time-out on the way to it: ask again.
                     (answer.status < 500).then_some(())
                 })
             },
