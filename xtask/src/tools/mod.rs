@@ -2,7 +2,7 @@
 //!
 //! | what | from | pinned in |
 //! |---|---|---|
-//! | kcat, Java, Maven, cmake, C++ | Debian, through apt-get when run as root | the distribution |
+//! | kcat, Java, Maven, cmake, C++, curl's headers | Debian, through apt-get when run as root | the distribution |
 //! | versitygw (the S3 server) | Go module proxy | [`go::VERSITYGW`] |
 //! | franz-go: its suite and a small client | Go module proxy | `tests/clients/franz-go/go.mod`, `go.sum` |
 //! | Apache Kafka's classes | Maven Central | `tests/clients/java/pom.xml` |

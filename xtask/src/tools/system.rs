@@ -1,6 +1,7 @@
 //! Debian packages.
 
-use std::process::Command;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
@@ -33,10 +34,30 @@ pub(super) fn install() -> Result<()> {
     {
         packages.push("python3-venv");
     }
+    if !compiles("curl/curl.h")? {
+        packages.push("libcurl4-openssl-dev");
+    }
     if !packages.is_empty() {
         apt_get(&packages)?;
     }
     check_go()
+}
+
+/// Whether the C compiler finds a header. librdkafka 2.12 includes curl's even when it is built without curl.
+/// Without a compiler there is none: it comes in the same go.
+fn compiles(header: &str) -> Result<bool> {
+    let compiler = Command::new("cc")
+        .args(["-fsyntax-only", "-x", "c", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn();
+    let Ok(mut compiler) = compiler else {
+        return Ok(false);
+    };
+    if let Some(mut text) = compiler.stdin.take() {
+        writeln!(text, "#include <{header}>")?;
+    }
+    Ok(compiler.wait()?.success())
 }
 
 fn apt_get(packages: &[&str]) -> Result<()> {
