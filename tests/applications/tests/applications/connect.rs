@@ -19,9 +19,14 @@ const GROUP: &str = "files";
 const TOPIC: &str = "lines";
 const LIMIT: Duration = Duration::from_secs(180);
 const CALL: Duration = Duration::from_secs(30);
-/// Its tasks' transactions end each time the source has been asked; a group whose worker died gets on soon.
+/// More than the file ever has. The file source keeps what is left of a full batch until the file grows again: a worker
+/// that was away while more lines came than one batch takes would keep back the last ones once nobody writes.
+const BATCH_LINES: &str = "1000000";
+/// Its tasks' transactions end each time the source has been asked; a group whose worker died gets on soon, also if it
+/// left a transaction open, which holds back whoever reads committed records until it times out.
 const SETTINGS: &str = "exactly.once.source.support=enabled\noffset.flush.interval.ms=500\n\
-    scheduled.rebalance.max.delay.ms=500\nsession.timeout.ms=6000\nheartbeat.interval.ms=1000\n";
+    scheduled.rebalance.max.delay.ms=500\nsession.timeout.ms=6000\nheartbeat.interval.ms=1000\n\
+    producer.transaction.timeout.ms=10000\n";
 
 fn start_connector(
     worker: &ConnectWorker,
@@ -36,6 +41,7 @@ fn start_connector(
         "tasks.max": "1",
         "file": file.display().to_string(),
         topic: TOPIC,
+        "batch.size": BATCH_LINES,
         "key.converter": text,
         "value.converter": text,
     }});
