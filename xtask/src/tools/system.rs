@@ -1,7 +1,6 @@
 //! Debian packages.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Result, bail};
 
@@ -34,7 +33,8 @@ pub(super) fn install() -> Result<()> {
     {
         packages.push("python3-venv");
     }
-    if !compiles("curl/curl.h")? {
+    // librdkafka 2.12 includes it even when it is built without curl.
+    if !has_header("curl/curl.h") {
         packages.push("libcurl4-openssl-dev");
     }
     if !packages.is_empty() {
@@ -43,21 +43,12 @@ pub(super) fn install() -> Result<()> {
     check_go()
 }
 
-/// Whether the C compiler finds a header. librdkafka 2.12 includes curl's even when it is built without curl.
-/// Without a compiler there is none: it comes in the same go.
-fn compiles(header: &str) -> Result<bool> {
-    let compiler = Command::new("cc")
-        .args(["-fsyntax-only", "-x", "c", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut compiler) = compiler else {
-        return Ok(false);
-    };
-    if let Some(mut text) = compiler.stdin.take() {
-        writeln!(text, "#include <{header}>")?;
-    }
-    Ok(compiler.wait()?.success())
+/// Whether the C compiler finds a header. Without a compiler there is none: it comes in the same go.
+fn has_header(header: &str) -> bool {
+    Command::new("cc")
+        .args(["-fsyntax-only", "-x", "c", "-include", header, "/dev/null"])
+        .output()
+        .is_ok_and(|out| out.status.success())
 }
 
 fn apt_get(packages: &[&str]) -> Result<()> {
