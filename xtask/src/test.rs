@@ -285,7 +285,8 @@ fn cargo_deny() -> Result<Command> {
     let mut command = Command::new(program);
     command
         .args([
-            "--offline",
+            // Not --offline: a check reads the manifests of all platforms' crates, the build fetched only ours.
+            "--locked",
             "--workspace",
             "check",
             "licenses",
