@@ -12,6 +12,6 @@ mod random;
 mod tasks;
 
 pub use clock::{Clock, ManualClock, SharedClock, SystemClock};
-pub use disk::{DirLock, Disk, DiskFile, LockError, Open, RealDisk, SimDisk};
+pub use disk::{DirLock, Disk, DiskFile, LockError, Open, RealDisk, SimDisk, write_whole_file};
 pub use random::Random;
 pub use tasks::{OnExit, StillRunning, StopCause, StopReason, Tasks};

@@ -14,10 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::BLOCK_BYTES;
-
-const BLOCK: usize = BLOCK_BYTES as usize;
-/// Gathered and written at once.
-const BUFFER_BYTES: usize = 1 << 20;
+use super::gathered::{BLOCK, Gathered};
 
 /// The second, direct handle of a file.
 pub(super) struct DirectFile {
@@ -93,9 +90,7 @@ impl DirectFile {
         for slice in slices {
             let mut rest: &[u8] = slice;
             while !rest.is_empty() {
-                let (now, later) = rest.split_at(rest.len().min(gathered.room()));
-                gathered.push(now);
-                rest = later;
+                rest = gathered.take(rest);
                 if gathered.room() == 0 {
                     if self.flush(&gathered, &mut at)? == Written::Refused {
                         return Ok(Written::Refused);
@@ -134,50 +129,6 @@ impl DirectFile {
             }
         }
         Ok(Written::All)
-    }
-}
-
-/// Bytes at an aligned address.
-struct Gathered {
-    buffer: Vec<u8>,
-    start: usize,
-    limit: usize,
-}
-
-impl Gathered {
-    fn new(wanted: usize) -> Self {
-        let limit = wanted.next_multiple_of(BLOCK).min(BUFFER_BYTES);
-        let mut buffer: Vec<u8> = Vec::with_capacity(limit + BLOCK);
-        let start = buffer.as_ptr().align_offset(BLOCK);
-        buffer.resize(start, 0);
-        Self {
-            buffer,
-            start,
-            limit,
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        &self.buffer[self.start..]
-    }
-
-    fn room(&self) -> usize {
-        self.limit - self.bytes().len()
-    }
-
-    /// At most as much as there is room for: the buffer never moves.
-    fn push(&mut self, bytes: &[u8]) {
-        debug_assert!(bytes.len() <= self.room());
-        self.buffer.extend_from_slice(bytes);
-    }
-
-    fn fill_block(&mut self) {
-        let filled = self.bytes().len().next_multiple_of(BLOCK);
-        self.buffer.resize(self.start + filled, 0);
-    }
-
-    fn clear(&mut self) {
-        self.buffer.truncate(self.start);
     }
 }
 

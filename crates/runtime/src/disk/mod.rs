@@ -4,10 +4,12 @@
 
 #[cfg(target_os = "linux")]
 mod direct;
+mod gathered;
 mod real;
 mod sim;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::any::Any;
 use std::io::{self, IoSlice};
@@ -16,6 +18,7 @@ use std::sync::Arc;
 
 pub use real::RealDisk;
 pub use sim::SimDisk;
+pub use whole::write_whole_file;
 
 /// The unit in which a log is written: see [`DiskFile::write_vectored_all_at`].
 pub const BLOCK_BYTES: u64 = 4096;
