@@ -9,7 +9,7 @@
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::future::ready;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ use object_store::{
     PutPayload, PutResult, RenameOptions,
 };
 
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, pread};
 use tidegate_runtime::write_whole_file;
 
 use crate::backend::create_folder;
@@ -121,18 +123,24 @@ fn plain_range(options: &GetOptions) -> Option<Range<u64>> {
     }
 }
 
-/// Fills the buffer with the range. `None` if the file hasn't got all of it or can't be read: `object_store` then
-/// says why.
+/// Fills the buffer, which has room for just the range. `None` if the file hasn't got all of it or can't be read:
+/// `object_store` then says why. `read_to_end` would begin with small reads and double them.
 fn read_range(path: &Path, range: &Range<u64>, mut buffer: Vec<u8>) -> Option<(Bytes, Metadata)> {
-    let mut file = File::open(path).ok()?;
+    let file = File::open(path).ok()?;
     let metadata = file.metadata().ok()?;
     if !metadata.is_file() || range.end > metadata.len() {
         return None;
     }
-    file.seek(SeekFrom::Start(range.start)).ok()?;
-    let wanted = range.end - range.start;
-    let read = file.take(wanted).read_to_end(&mut buffer).ok()?;
-    (read as u64 == wanted).then(|| (buffer.into(), metadata))
+    let wanted = usize::try_from(range.end - range.start).ok()?;
+    while buffer.len() < wanted {
+        let at = range.start + buffer.len() as u64;
+        match pread(&file, spare_capacity(&mut buffer), at) {
+            Ok(0) => return None,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+    }
+    Some((buffer.into(), metadata))
 }
 
 #[async_trait]

@@ -9,7 +9,7 @@ use tidegate_wal::local::LocalWal;
 
 use crate::log::{Isolation, PartitionLog, Plan, ReadError, TimeCandidate, Watermarks};
 use crate::producers::AbortedTransaction;
-use crate::reader::SegmentReader;
+use crate::reader::{SegmentReader, SpanRead};
 use crate::tail::{TailPiece, WalExtent};
 
 /// A batch is decompressed for a lookup by time up to this size.
@@ -92,6 +92,7 @@ impl LogReader {
         let mut bytes = 0usize;
         let mut next = request.offset;
         let mut looked_ahead = false;
+        let ahead = log.streams.lock().depth_for(request.offset);
         let watermarks = 'plan: loop {
             let room = request.max_bytes.saturating_sub(bytes);
             let whole = request.first_whole && batches.is_empty();
@@ -114,20 +115,20 @@ impl LogReader {
                     break watermarks;
                 }
                 Plan::Store(segment) => {
-                    let ahead = log.streams.lock().depth_for(next);
                     if !looked_ahead {
                         looked_ahead = true;
                         self.prefetch_small(log, next, room, ahead);
                     }
-                    let span = self.segments.read(log.id(), &segment, next, ahead).await?;
+                    let span = self.segments.read(log.id(), &segment, next, ahead);
+                    let SpanRead { bytes: span, last } = span.await?;
+                    if last && ahead > 0 {
+                        self.prefetch_after(log, segment.range.end());
+                    }
                     let end = watermarks.visible_end(request.isolation);
                     let Some((piece, piece_end)) = batches_between(&span, next, end, room, whole)
                     else {
                         break watermarks;
                     };
-                    if ahead > 1 && piece_end >= segment.range.end() {
-                        self.prefetch_after(log, piece_end, ahead);
-                    }
                     next = piece_end;
                     bytes += piece.len();
                     batches.push(piece);
@@ -303,10 +304,10 @@ impl LogReader {
         }
     }
 
-    fn prefetch_after(&self, log: &Arc<PartitionLog>, offset: Offset, ahead: usize) {
-        if let Ok((_, Plan::Store(segment))) = log.plan(offset, 1, true, Isolation::ReadUncommitted)
-        {
-            self.segments.prefetch_segment(log.id(), segment, ahead);
+    /// Goes on across the end of a segment, while its last span is being read.
+    fn prefetch_after(&self, log: &Arc<PartitionLog>, end: Offset) {
+        if let Ok((_, Plan::Store(segment))) = log.plan(end, 1, true, Isolation::ReadUncommitted) {
+            self.segments.prefetch_segment(log.id(), segment);
         }
     }
 }

@@ -210,7 +210,7 @@ impl LogOpener {
         let mut next = range.start().max(segment.range.start());
         let end = range.end().min(segment.range.end());
         while next < end {
-            let bytes = self.reader.read(id, &segment, next, 0).await?;
+            let bytes = self.reader.read(id, &segment, next, 0).await?.bytes;
             let before = next;
             for batch in Batches::headers_only(bytes) {
                 let Ok(batch) = batch else { break };

@@ -90,6 +90,12 @@ struct Inner {
     metrics: ReadMetrics,
 }
 
+/// The bytes of a span, and whether it is the last of its segment.
+pub(crate) struct SpanRead {
+    pub(crate) bytes: Bytes,
+    pub(crate) last: bool,
+}
+
 /// Consecutive blocks that are fetched together.
 #[derive(Debug, Clone)]
 struct Span {
@@ -149,23 +155,24 @@ impl SegmentReader {
         }
     }
 
-    /// The bytes of the span of `segment` that holds `offset` (or the first after it), beginning with the batch
-    /// that holds it; then up to `ahead` spans more are fetched in the background.
+    /// The span of `segment` that holds `offset` (or the first after it); up to `ahead` spans more of the segment
+    /// are fetched in the background.
     pub(crate) async fn read(
         &self,
         partition: PartitionId,
         segment: &Segment,
         offset: Offset,
         ahead: usize,
-    ) -> Result<Bytes, StoreReadError> {
+    ) -> Result<SpanRead, StoreReadError> {
         let index = self.index(segment).await?;
         if is_small(segment) {
             let rest = self.rest_of(partition, segment, &index, offset).await?;
-            return rest.ok_or_else(|| StoreReadError::Hole {
+            let bytes = rest.ok_or_else(|| StoreReadError::Hole {
                 key: segment.object.key.clone(),
                 partition,
                 offset,
-            });
+            })?;
+            return Ok(SpanRead { bytes, last: true });
         }
         let spans = spans_from(index.blocks(partition), offset, ahead + 1);
         let Some((first, rest)) = spans.split_first() else {
@@ -178,7 +185,9 @@ impl SegmentReader {
         for span in rest {
             self.prefetch(segment, span.clone());
         }
-        self.span(segment, first.clone()).await
+        let bytes = self.span(segment, first.clone()).await?;
+        let last = first.end_offset() >= segment.range.end();
+        Ok(SpanRead { bytes, last })
     }
 
     /// Out of a small object, which is in the cache as a rule, the blocks of a partition from the one that holds
@@ -248,19 +257,19 @@ impl SegmentReader {
         }
     }
 
-    /// Fetches the beginning of a segment that a sequential reader will want soon.
-    pub(crate) fn prefetch_segment(&self, partition: PartitionId, segment: Segment, spans: usize) {
-        let reader = self.clone();
-        let Ok(permit) = self.inner.in_flight.clone().try_acquire_owned() else {
+    /// Fetches the first span of a segment that a sequential reader will want soon.
+    pub(crate) fn prefetch_segment(&self, partition: PartitionId, segment: Segment) {
+        if self.inner.in_flight.available_permits() == 0 {
             return;
-        };
+        }
+        let reader = self.clone();
         self.inner
             .tasks
             .spawn("read-ahead", OnExit::Expected, async move {
-                drop(permit);
+                // A read that needs the segment reports what went wrong.
                 if let Ok(index) = reader.index(&segment).await {
-                    for span in spans_from(index.blocks(partition), segment.range.start(), spans) {
-                        // A read that needs the span reports what went wrong.
+                    let spans = spans_from(index.blocks(partition), segment.range.start(), 1);
+                    if let Some(span) = spans.into_iter().next() {
                         let _ = reader.span(&segment, span).await;
                     }
                 }

@@ -114,7 +114,8 @@ impl IncomingLog {
         let segments = reader.segments();
         let span = segments
             .read(self.id(), segment, offset, AHEAD_SPANS)
-            .await?;
+            .await?
+            .bytes;
         let taken = batches_between(&span, offset, segment.range.end(), max_bytes, true);
         // A segment ends with its last batch.
         let (batches, next) = match taken {

@@ -3,8 +3,8 @@
 use super::BLOCK_BYTES;
 
 pub(super) const BLOCK: usize = BLOCK_BYTES as usize;
-/// Gathered and written at once.
-const BUFFER_BYTES: usize = 1 << 20;
+/// Gathered and written at once; it fits the processor's cache.
+const BUFFER_BYTES: usize = 256 << 10;
 
 /// Bytes at an aligned address.
 pub(super) struct Gathered {
