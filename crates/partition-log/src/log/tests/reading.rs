@@ -9,9 +9,10 @@ use tidegate_wal::Wal;
 
 use super::rig::*;
 use super::transactions::{end, marker, transact};
-use crate::ReadRequest;
+use crate::fetch::last_end;
 use crate::log::{Isolation, ReadError};
 use crate::producers::AbortedTransaction;
+use crate::{ReadRequest, UploadLimits};
 
 /// A log of `0..90`: a third each in the store, spilled to the WAL, and in memory.
 async fn three_parts(rig: &mut Rig) -> PartitionId {
@@ -295,5 +296,59 @@ fn a_read_that_loses_its_batches_to_a_trim_goes_on_in_the_store() {
         assert_eq!(first.offset, offset(0));
         let first = max.await.unwrap().unwrap().unwrap();
         assert_eq!(first.offset, offset(0));
+    });
+}
+
+#[test]
+fn the_next_segment_is_fetched_while_the_last_span_of_one_is_read() {
+    paused(async {
+        let limits = RigOptions::default().upload;
+        let mut rig = Rig::with(RigOptions {
+            tail_bytes: 8 << 20,
+            wal_capacity_bytes: 16 << 20,
+            upload: UploadLimits {
+                size_bytes: 8 << 20,
+                own_object_bytes: 8 << 20,
+                ..limits
+            },
+            ..RigOptions::default()
+        })
+        .await;
+        let id = rig.one(Local).await;
+        for _ in 0..2 {
+            fill(&rig.log(id), 200, 8_000).await;
+            rig.all_uploaded().await;
+        }
+        rig.restart(Crash::Process).await;
+        let log = rig.log(id);
+        let segments = log.segments_from(offset(0), u64::MAX, 10);
+        let [first, second] = &segments[..] else {
+            panic!("{} segments", segments.len());
+        };
+        assert_eq!(first.range.end(), offset(200));
+        let fetched = |rig: &Rig| {
+            let gets = rig.store.seen(Operation::Get);
+            gets.iter()
+                .any(|get| get.key.ends_with(second.object.key.as_str()))
+        };
+        let mut next = offset(0);
+        let mut early = false;
+        loop {
+            let request = ReadRequest {
+                offset: next,
+                max_bytes: 200_000,
+                first_whole: true,
+                isolation: Isolation::ReadUncommitted,
+            };
+            let read = rig.life().reader.read(&log, request).await.unwrap();
+            next = read.batches.last().and_then(|b| last_end(b)).unwrap();
+            if next >= first.range.end() {
+                break;
+            }
+            settle().await;
+            early = fetched(&rig);
+        }
+        assert!(early, "its first span was fetched when it was needed");
+        assert!(fetched(&rig));
     });
 }
