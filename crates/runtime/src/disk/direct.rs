@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::BLOCK_BYTES;
-use super::gathered::{BLOCK, Gathered};
+use super::gathered::{BLOCK, Gathered, is_refusal};
 
 /// The second, direct handle of a file.
 pub(super) struct DirectFile {
@@ -82,53 +82,40 @@ impl DirectFile {
             let block = position - last.bytes.len() as u64;
             buffered.read_exact_at(&mut last.bytes, block)?;
         }
-        let mut gathered = Gathered::new(last.bytes.len() + to_usize(total));
+        match self.write_gathered(slices, position, to_usize(total), &mut last) {
+            Ok(()) => Ok(Written::All),
+            Err(error) if is_refusal(&error) => {
+                self.refused.store(true, Ordering::Relaxed);
+                Ok(Written::Refused)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_gathered(
+        &self,
+        slices: &[IoSlice<'_>],
+        position: u64,
+        total: usize,
+        last: &mut LastBlock,
+    ) -> io::Result<()> {
+        let mut gathered = Gathered::new(last.bytes.len() + total);
         gathered.push(&last.bytes);
         let mut at = position - last.bytes.len() as u64;
         // Valid again only once everything is written.
         last.end = 0;
-        for slice in slices {
-            let mut rest: &[u8] = slice;
-            while !rest.is_empty() {
-                rest = gathered.take(rest);
-                if gathered.room() == 0 {
-                    if self.flush(&gathered, &mut at)? == Written::Refused {
-                        return Ok(Written::Refused);
-                    }
-                    gathered.clear();
-                }
-            }
-        }
+        gathered.gather(slices.iter().map(|slice| &**slice), |bytes| {
+            self.file.write_all_at(bytes, at)?;
+            at += bytes.len() as u64;
+            Ok(())
+        })?;
         last.bytes.clear();
         let whole = gathered.bytes().len() / BLOCK * BLOCK;
         last.bytes.extend_from_slice(&gathered.bytes()[whole..]);
         gathered.fill_block();
-        if self.flush(&gathered, &mut at)? == Written::Refused {
-            return Ok(Written::Refused);
-        }
-        last.end = end;
-        Ok(Written::All)
-    }
-
-    fn flush(&self, gathered: &Gathered, at: &mut u64) -> io::Result<Written> {
-        let mut bytes = gathered.bytes();
-        while !bytes.is_empty() {
-            match self.file.write_at(bytes, *at) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    *at += written as u64;
-                    bytes = &bytes[written..];
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Not every file system can, and some find out only now; or the kernel wrote a part of a block.
-                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-                    self.refused.store(true, Ordering::Relaxed);
-                    return Ok(Written::Refused);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Written::All)
+        self.file.write_all_at(gathered.bytes(), at)?;
+        last.end = position + total as u64;
+        Ok(())
     }
 }
 

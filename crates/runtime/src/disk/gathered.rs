@@ -1,10 +1,18 @@
-//! The buffer between slices of any size and writes that the kernel takes past the page cache.
+//! What writes past the page cache need: a buffer that gathers slices of any size at an aligned address.
+
+use std::io;
 
 use super::BLOCK_BYTES;
 
 pub(super) const BLOCK: usize = BLOCK_BYTES as usize;
 /// Gathered and written at once; it fits the processor's cache.
 const BUFFER_BYTES: usize = 256 << 10;
+
+/// Whether a direct write failed because it was one. Not every file system can, and some find out only now; or the
+/// kernel wrote a part of a block.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidInput
+}
 
 /// Bytes at an aligned address.
 pub(super) struct Gathered {
@@ -30,7 +38,7 @@ impl Gathered {
         &self.buffer[self.start..]
     }
 
-    pub(super) fn room(&self) -> usize {
+    fn room(&self) -> usize {
         self.limit - self.bytes().len()
     }
 
@@ -40,19 +48,29 @@ impl Gathered {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Takes as much as there is room for and returns the rest.
-    pub(super) fn take<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
-        let (now, later) = bytes.split_at(bytes.len().min(self.room()));
-        self.push(now);
-        later
+    /// Takes all pieces, one behind the other. Whenever the buffer is full, `write` gets it, and it begins anew.
+    pub(super) fn gather<'a>(
+        &mut self,
+        pieces: impl Iterator<Item = &'a [u8]>,
+        mut write: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for piece in pieces {
+            let mut rest = piece;
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at(rest.len().min(self.room()));
+                self.push(now);
+                rest = later;
+                if self.room() == 0 {
+                    write(self.bytes())?;
+                    self.buffer.truncate(self.start);
+                }
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn fill_block(&mut self) {
         let filled = self.bytes().len().next_multiple_of(BLOCK);
         self.buffer.resize(self.start + filled, 0);
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.buffer.truncate(self.start);
     }
 }

@@ -1,13 +1,11 @@
 //! A file that is written once, as a whole, and never changed: an object in a folder.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::gathered::{BLOCK, Gathered};
+use super::gathered::{BLOCK, Gathered, is_refusal};
 
-/// Gathered for the page cache; it fits the processor's cache.
-const CACHED_BYTES: usize = 256 << 10;
 /// A smaller file isn't worth a path of its own.
 const SMALLEST_DIRECT: usize = 256 << 10;
 
@@ -24,67 +22,53 @@ pub fn write_whole_file<'a>(
     pieces: impl Iterator<Item = &'a [u8]> + Clone,
 ) -> io::Result<()> {
     let total: usize = pieces.clone().map(<[u8]>::len).sum();
-    let direct = total >= SMALLEST_DIRECT && bypass_page_cache(file, true).is_ok();
-    if !direct || write_direct(file, pieces.clone(), total)? == Outcome::Refused {
-        write_cached(file, pieces)?;
-    }
+    let mut whole = WholeFile::new(file, total >= SMALLEST_DIRECT);
+    let mut gathered = Gathered::new(total);
+    gathered.gather(pieces, |bytes| whole.write(bytes))?;
+    let rest = gathered.bytes();
+    let (blocks, end) = rest.split_at(rest.len() / BLOCK * BLOCK);
+    whole.write(blocks)?;
+    // The end isn't a block's: a direct write would leave the file longer than its contents.
+    whole.use_page_cache()?;
+    whole.write(end)?;
     file.sync_all()
 }
 
-fn write_cached<'a>(mut file: &File, pieces: impl Iterator<Item = &'a [u8]>) -> io::Result<()> {
-    let mut writer = BufWriter::with_capacity(CACHED_BYTES, &mut file);
-    for piece in pieces {
-        writer.write_all(piece)?;
-    }
-    writer.flush()
+/// The file, and how far it is written.
+struct WholeFile<'f> {
+    file: &'f File,
+    at: u64,
+    direct: bool,
 }
 
-#[derive(PartialEq, Eq)]
-enum Outcome {
-    Written,
-    /// The file system takes no direct write, which it may say only when asked for one. Nothing is written that a
-    /// cached write from the start doesn't replace.
-    Refused,
-}
-
-fn write_direct<'a>(
-    file: &File,
-    pieces: impl Iterator<Item = &'a [u8]>,
-    total: usize,
-) -> io::Result<Outcome> {
-    let mut gathered = Gathered::new(total);
-    let mut at = 0u64;
-    for piece in pieces {
-        let mut rest = piece;
-        while !rest.is_empty() {
-            rest = gathered.take(rest);
-            if gathered.room() == 0 {
-                let written = file.write_all_at(gathered.bytes(), at);
-                if refused(&written) {
-                    bypass_page_cache(file, false)?;
-                    return Ok(Outcome::Refused);
-                }
-                written?;
-                at += gathered.bytes().len() as u64;
-                gathered.clear();
-            }
+impl<'f> WholeFile<'f> {
+    fn new(file: &'f File, direct: bool) -> Self {
+        Self {
+            file,
+            at: 0,
+            direct: direct && bypass_page_cache(file, true).is_ok(),
         }
     }
-    // The end isn't a block's: a direct write would leave the file longer than its contents.
-    let whole = gathered.bytes().len() / BLOCK * BLOCK;
-    let (blocks, end) = gathered.bytes().split_at(whole);
-    let written = file.write_all_at(blocks, at);
-    bypass_page_cache(file, false)?;
-    if refused(&written) {
-        return Ok(Outcome::Refused);
-    }
-    written?;
-    file.write_all_at(end, at + blocks.len() as u64)?;
-    Ok(Outcome::Written)
-}
 
-fn refused(written: &io::Result<()>) -> bool {
-    matches!(written, Err(error) if error.kind() == io::ErrorKind::InvalidInput)
+    fn use_page_cache(&mut self) -> io::Result<()> {
+        if self.direct {
+            bypass_page_cache(self.file, false)?;
+            self.direct = false;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self.file.write_all_at(bytes, self.at) {
+            Err(error) if self.direct && is_refusal(&error) => {
+                self.use_page_cache()?;
+                self.file.write_all_at(bytes, self.at)?;
+            }
+            written => written?,
+        }
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -107,7 +91,7 @@ fn bypass_page_cache(_file: &File, bypass: bool) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Pieces of 1 to 4,999 bytes that add up to `total`.
+    /// Pieces of up to 4,999 bytes that add up to `total`.
     fn pieces(total: usize) -> Vec<Vec<u8>> {
         let mut left = total;
         let mut pieces = Vec::new();
@@ -156,9 +140,21 @@ mod tests {
         let file = File::create_new(&path).unwrap();
         write_whole_file(&file, pieces.iter().map(Vec::as_slice)).unwrap();
         assert!(std::fs::read(&path).unwrap() == pieces.concat());
-        // What a refusal leaves behind.
-        let again = File::create_new(folder.path().join("g")).unwrap();
-        write_cached(&again, pieces.iter().map(Vec::as_slice)).unwrap();
-        assert!(std::fs::read(folder.path().join("g")).unwrap() == pieces.concat());
+    }
+
+    /// What isn't whole blocks, disks refuse to take directly.
+    #[test]
+    fn a_refused_direct_write_goes_through_the_page_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        let pieces = pieces(2 << 20);
+        let file = File::create_new(&path).unwrap();
+        let mut whole = WholeFile::new(&file, true);
+        whole.write(&[7; BLOCK]).unwrap();
+        for piece in &pieces {
+            whole.write(piece).unwrap();
+        }
+        let expected = [&[7; BLOCK][..], &pieces.concat()].concat();
+        assert!(std::fs::read(&path).unwrap() == expected);
     }
 }
