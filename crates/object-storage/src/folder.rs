@@ -26,7 +26,6 @@ use object_store::{
     ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
     PutPayload, PutResult, RenameOptions,
 };
-
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, pread};
 use tidegate_runtime::write_whole_file;
@@ -123,7 +122,7 @@ fn plain_range(options: &GetOptions) -> Option<Range<u64>> {
     }
 }
 
-/// Fills the buffer, which has room for just the range. `None` if the file hasn't got all of it or can't be read:
+/// Fills the buffer, which has room for the range. `None` if the file hasn't got all of it or can't be read:
 /// `object_store` then says why. `read_to_end` would begin with small reads and double them.
 fn read_range(path: &Path, range: &Range<u64>, mut buffer: Vec<u8>) -> Option<(Bytes, Metadata)> {
     let file = File::open(path).ok()?;
@@ -140,6 +139,8 @@ fn read_range(path: &Path, range: &Range<u64>, mut buffer: Vec<u8>) -> Option<(B
             Err(_) => return None,
         }
     }
+    // An allocator may give more room than was asked for.
+    buffer.truncate(wanted);
     Some((buffer.into(), metadata))
 }
 
