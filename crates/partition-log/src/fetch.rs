@@ -91,8 +91,7 @@ impl LogReader {
         let mut batches = Vec::new();
         let mut bytes = 0usize;
         let mut next = request.offset;
-        let mut looked_ahead = false;
-        let ahead = log.streams.lock().depth_for(request.offset);
+        let mut ahead = None;
         let watermarks = 'plan: loop {
             let room = request.max_bytes.saturating_sub(bytes);
             let whole = request.first_whole && batches.is_empty();
@@ -115,10 +114,11 @@ impl LogReader {
                     break watermarks;
                 }
                 Plan::Store(segment) => {
-                    if !looked_ahead {
-                        looked_ahead = true;
-                        self.prefetch_small(log, next, room, ahead);
-                    }
+                    let ahead = *ahead.get_or_insert_with(|| {
+                        let depth = log.streams.lock().depth_for(request.offset);
+                        self.prefetch_small(log, next, room, depth);
+                        depth
+                    });
                     let span = self.segments.read(log.id(), &segment, next, ahead);
                     let SpanRead { bytes: span, last } = span.await?;
                     if last && ahead > 0 {

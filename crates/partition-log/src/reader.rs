@@ -74,6 +74,25 @@ struct SpanKey {
     length: u64,
 }
 
+impl SpanKey {
+    fn of(segment: &Segment, span: &Span) -> Self {
+        Self {
+            object: segment.object.key.clone(),
+            position: span.position(),
+            length: span.length(),
+        }
+    }
+
+    /// A small object.
+    fn of_whole(segment: &Segment) -> Self {
+        Self {
+            object: segment.object.key.clone(),
+            position: 0,
+            length: segment.object.size_bytes,
+        }
+    }
+}
+
 /// Reads segments. Cheap to clone.
 #[derive(Clone)]
 pub struct SegmentReader {
@@ -220,11 +239,7 @@ impl SegmentReader {
 
     /// A small object, checked whole when it was fetched.
     async fn whole(&self, segment: &Segment) -> Result<Bytes, StoreReadError> {
-        let key = SpanKey {
-            object: segment.object.key.clone(),
-            position: 0,
-            length: segment.object.size_bytes,
-        };
+        let key = SpanKey::of_whole(segment);
         let inner = self.inner.clone();
         let (object, size) = (key.object.clone(), key.length);
         self.cached(key, move || async move {
@@ -236,44 +251,40 @@ impl SegmentReader {
     /// Fetches small objects that a sequential reader will want soon, all at once.
     pub(crate) fn prefetch_small(&self, segments: Vec<Segment>) {
         for segment in segments {
-            let key = SpanKey {
-                object: segment.object.key.clone(),
-                position: 0,
-                length: segment.object.size_bytes,
-            };
-            if !is_small(&segment) || self.inner.spans.contains(&key) {
-                continue;
-            }
-            if self.inner.in_flight.available_permits() == 0 {
-                return;
-            }
-            let reader = self.clone();
-            self.inner
-                .tasks
-                .spawn("read-ahead", OnExit::Expected, async move {
-                    // A read that needs the object reports what went wrong.
+            let key = SpanKey::of_whole(&segment);
+            if is_small(&segment) && !self.inner.spans.contains(&key) {
+                let reader = self.clone();
+                self.read_ahead(async move {
                     let _ = reader.whole(&segment).await;
                 });
+            }
         }
     }
 
     /// Fetches the first span of a segment that a sequential reader will want soon.
     pub(crate) fn prefetch_segment(&self, partition: PartitionId, segment: Segment) {
-        if self.inner.in_flight.available_permits() == 0 {
-            return;
+        if is_small(&segment) {
+            return self.prefetch_small(vec![segment]);
         }
         let reader = self.clone();
-        self.inner
-            .tasks
-            .spawn("read-ahead", OnExit::Expected, async move {
-                // A read that needs the segment reports what went wrong.
-                if let Ok(index) = reader.index(&segment).await {
-                    let spans = spans_from(index.blocks(partition), segment.range.start(), 1);
-                    if let Some(span) = spans.into_iter().next() {
-                        let _ = reader.span(&segment, span).await;
-                    }
+        self.read_ahead(async move {
+            if let Ok(index) = reader.index(&segment).await {
+                let spans = spans_from(index.blocks(partition), segment.range.start(), 1);
+                for span in spans {
+                    reader.prefetch(&segment, span);
                 }
-            });
+            }
+        });
+    }
+
+    /// Runs `fetch` beside the reads, unless they have used up the limit on bytes under way. A read that needs what it
+    /// fetches reports what went wrong.
+    fn read_ahead(&self, fetch: impl Future<Output = ()> + Send + 'static) {
+        if self.inner.in_flight.available_permits() > 0 {
+            self.inner
+                .tasks
+                .spawn("read-ahead", OnExit::Expected, fetch);
+        }
     }
 
     /// The first block of `segment` at or after `from` whose youngest record is at least `timestamp`, if any.
@@ -384,11 +395,7 @@ impl SegmentReader {
     }
 
     async fn span(&self, segment: &Segment, span: Span) -> Result<Bytes, StoreReadError> {
-        let key = SpanKey {
-            object: segment.object.key.clone(),
-            position: span.position(),
-            length: span.length(),
-        };
+        let key = SpanKey::of(segment, &span);
         let inner = self.inner.clone();
         let object = segment.object.key.clone();
         self.cached(
@@ -424,21 +431,14 @@ impl SegmentReader {
     }
 
     fn prefetch(&self, segment: &Segment, span: Span) {
-        let key = SpanKey {
-            object: segment.object.key.clone(),
-            position: span.position(),
-            length: span.length(),
-        };
-        if self.inner.spans.contains(&key) || self.inner.in_flight.available_permits() == 0 {
+        let key = SpanKey::of(segment, &span);
+        if self.inner.spans.contains(&key) {
             return;
         }
         let (reader, segment) = (self.clone(), segment.clone());
-        self.inner
-            .tasks
-            .spawn("read-ahead", OnExit::Expected, async move {
-                // A read that needs the span reports what went wrong.
-                let _ = reader.span(&segment, span).await;
-            });
+        self.read_ahead(async move {
+            let _ = reader.span(&segment, span).await;
+        });
     }
 }
 

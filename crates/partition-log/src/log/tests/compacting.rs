@@ -15,7 +15,7 @@ use tidegate_types::{LeaderEpoch, Offset, OffsetRange, PartitionId, TimestampMs}
 use super::rig::*;
 use super::transactions::{end, marker, transact};
 use crate::log::Isolation;
-use crate::{ReadRequest, SegmentObject, object_commit, segment_of};
+use crate::{SegmentObject, object_commit, segment_of};
 
 fn range(start: u64, end: u64) -> OffsetRange {
     OffsetRange::new(offset(start), offset(end)).unwrap()
@@ -124,13 +124,7 @@ async fn read_from(rig: &Rig, id: PartitionId, from: u64) -> (Vec<(u64, u64)>, V
     let log = rig.log(id);
     let (mut next, mut tags, mut aborted) = (offset(from), Vec::new(), Vec::new());
     loop {
-        let request = ReadRequest {
-            offset: next,
-            max_bytes: 1_000,
-            first_whole: true,
-            isolation: Isolation::ReadCommitted,
-        };
-        let read = rig.life().reader.read(&log, request).await.unwrap();
+        let read = rig.read(&log, next, 1_000, Isolation::ReadCommitted).await;
         aborted.extend(read.aborted.iter().map(|t| t.start.get()));
         let before = next;
         for batch in read.batches.into_iter().flat_map(Batches::with_crc) {

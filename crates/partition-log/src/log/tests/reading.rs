@@ -8,7 +8,7 @@ use tidegate_types::{PartitionId, ProducerId, TimestampMs};
 use tidegate_wal::Wal;
 
 use super::rig::*;
-use super::transactions::{end, marker, transact};
+use super::transactions::{aborted, end, marker, transact};
 use crate::fetch::last_end;
 use crate::log::{Isolation, ReadError};
 use crate::producers::AbortedTransaction;
@@ -92,17 +92,6 @@ fn offsets_outside_the_log_are_refused_and_its_end_is_not() {
             }
         }
     });
-}
-
-async fn aborted(rig: &Rig, id: PartitionId, from: u64) -> Vec<AbortedTransaction> {
-    let request = ReadRequest {
-        offset: offset(from),
-        max_bytes: 1 << 20,
-        first_whole: true,
-        isolation: Isolation::ReadCommitted,
-    };
-    let log = rig.log(id);
-    rig.life().reader.read(&log, request).await.unwrap().aborted
 }
 
 #[test]
@@ -326,21 +315,20 @@ fn the_next_segment_is_fetched_while_the_last_span_of_one_is_read() {
             panic!("{} segments", segments.len());
         };
         assert_eq!(first.range.end(), offset(200));
+        // The start reads in the newest object, too.
+        let at_start = rig.store.seen(Operation::Get).len();
         let fetched = |rig: &Rig| {
             let gets = rig.store.seen(Operation::Get);
             gets.iter()
+                .skip(at_start)
                 .any(|get| get.key.ends_with(second.object.key.as_str()))
         };
         let mut next = offset(0);
         let mut early = false;
         loop {
-            let request = ReadRequest {
-                offset: next,
-                max_bytes: 200_000,
-                first_whole: true,
-                isolation: Isolation::ReadUncommitted,
-            };
-            let read = rig.life().reader.read(&log, request).await.unwrap();
+            let read = rig
+                .read(&log, next, 200_000, Isolation::ReadUncommitted)
+                .await;
             next = read.batches.last().and_then(|b| last_end(b)).unwrap();
             if next >= first.range.end() {
                 break;
@@ -350,5 +338,33 @@ fn the_next_segment_is_fetched_while_the_last_span_of_one_is_read() {
         }
         assert!(early, "its first span was fetched when it was needed");
         assert!(fetched(&rig));
+    });
+}
+
+#[test]
+fn a_sequential_reader_fetches_each_small_object_once() {
+    paused(async {
+        let mut rig = Rig::new().await;
+        let id = rig.one(Local).await;
+        for _ in 0..6 {
+            fill(&rig.log(id), 10, 1_000).await;
+            rig.all_uploaded().await;
+        }
+        rig.restart(Crash::Process).await;
+        let segments = rig.log(id).segments_from(offset(0), u64::MAX, 10);
+        assert_eq!(segments.len(), 6);
+        let at_start = rig.store.seen(Operation::Get).len();
+        let tags = rig
+            .read_tags(id, 0, 4_000, Isolation::ReadUncommitted)
+            .await;
+        assert_eq!(tags, numbered(0..60));
+        settle().await;
+        let gets = rig.store.seen(Operation::Get);
+        for segment in &segments {
+            let key = segment.object.key.as_str();
+            let later = gets.iter().skip(at_start);
+            let of_object = later.filter(|get| get.key.ends_with(key));
+            assert_eq!(of_object.count(), 1, "{key}");
+        }
     });
 }

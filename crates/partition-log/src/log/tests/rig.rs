@@ -37,8 +37,8 @@ use super::spec::tag_of;
 use crate::log::{Appended, Durability, Isolation, LogContext, PartitionLog};
 use crate::{
     LogOpener, LogReader, LogSet, ObjectBacklog, ObjectCommitter, ObjectLog, OpenError,
-    OpenRequest, ReadMetrics, ReadRequest, ReaderLimits, RecoveredBatch, SegmentReader, TailBudget,
-    UploadLimits, UploadMetrics, Uploader, Writer, recovered_commit, recovered_end,
+    OpenRequest, ReadMetrics, ReadRequest, ReadResult, ReaderLimits, RecoveredBatch, SegmentReader,
+    TailBudget, UploadLimits, UploadMetrics, Uploader, Writer, recovered_commit, recovered_end,
 };
 
 pub(super) use super::spec::Spec;
@@ -671,6 +671,23 @@ impl Rig {
         assert_eq!(*self.life().stopped.lock(), Vec::<String>::new());
     }
 
+    /// One answer of the reader, as to a client's fetch.
+    pub(super) async fn read(
+        &self,
+        log: &Arc<PartitionLog>,
+        from: Offset,
+        max_bytes: usize,
+        isolation: Isolation,
+    ) -> ReadResult {
+        let request = ReadRequest {
+            offset: from,
+            max_bytes,
+            first_whole: true,
+            isolation,
+        };
+        self.life().reader.read(log, request).await.unwrap()
+    }
+
     /// Everything visible from an offset on, read in steps of `max_bytes`: `(offset, tag)` of each record.
     pub(super) async fn read_tags(
         &self,
@@ -683,13 +700,7 @@ impl Rig {
         let mut next = offset(from);
         let mut tags = Vec::new();
         loop {
-            let request = ReadRequest {
-                offset: next,
-                max_bytes,
-                first_whole: true,
-                isolation,
-            };
-            let read = self.life().reader.read(&log, request).await.unwrap();
+            let read = self.read(&log, next, max_bytes, isolation).await;
             let sum: usize = read.batches.iter().map(|b| b.len()).sum();
             assert_eq!(sum, read.bytes);
             let before = next;

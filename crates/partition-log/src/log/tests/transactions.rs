@@ -11,7 +11,6 @@ use tokio::sync::Notify;
 
 use super::pair::Pair;
 use super::rig::*;
-use crate::ReadRequest;
 use crate::log::{AppendError, Appended, Durability, Isolation, PartitionLog, TransactionCheck};
 use crate::producers::{AbortedTransaction, Marker, MarkerRefused, SequenceError};
 
@@ -81,15 +80,13 @@ async fn committed(rig: &Rig, id: PartitionId) -> Vec<(u64, u64)> {
         .await
 }
 
-async fn aborted(rig: &Rig, id: PartitionId, from: u64) -> Vec<AbortedTransaction> {
-    let request = ReadRequest {
-        offset: offset(from),
-        max_bytes: 1 << 20,
-        first_whole: true,
-        isolation: Isolation::ReadCommitted,
-    };
-    let log = rig.log(id);
-    rig.life().reader.read(&log, request).await.unwrap().aborted
+/// The aborted transactions that a read-committed fetch names.
+pub(super) async fn aborted(rig: &Rig, id: PartitionId, from: u64) -> Vec<AbortedTransaction> {
+    let committed = Isolation::ReadCommitted;
+    let read = rig
+        .read(&rig.log(id), offset(from), 1 << 20, committed)
+        .await;
+    read.aborted
 }
 
 fn last_stable(log: &Arc<PartitionLog>) -> u64 {

@@ -11,7 +11,6 @@ use tidegate_types::{DurabilityMode, Offset, PartitionId};
 use super::pair::Pair;
 use super::rig::*;
 use super::transactions::{marker, send};
-use crate::ReadRequest;
 use crate::log::{AppendError, Isolation};
 use crate::producers::Marker;
 
@@ -291,13 +290,8 @@ impl Model {
         let mut next = offset(self.log_start);
         let mut seen = Vec::new();
         loop {
-            let request = ReadRequest {
-                offset: next,
-                max_bytes,
-                first_whole: true,
-                isolation: Isolation::ReadCommitted,
-            };
-            let read = rig.life().reader.read(&log, request).await.unwrap();
+            let committed = Isolation::ReadCommitted;
+            let read = rig.read(&log, next, max_bytes, committed).await;
             let before = next;
             let mut waiting = read.aborted.clone();
             let mut dropping: Vec<i64> = Vec::new();
